@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -29,6 +30,9 @@ class KeyColumn:
     type: str
 
 
+_CAST = re.compile(r"CAST\(\(\n(.*)\n\) AS (?:DOUBLE|VARCHAR)\)", re.DOTALL)
+
+
 @dataclass(frozen=True, slots=True)
 class ItemColumn:
     """One scalar feature: its SQL over the source's columns, and the type of its expression in training.
@@ -40,6 +44,12 @@ class ItemColumn:
     item: Item
     sql: str
     type: str
+
+    @property
+    def expression(self) -> str:
+        """The expression in FEATURES that the SQL casts to a number or text, or the SQL if it is more than a cast."""
+        found = _CAST.fullmatch(self.sql)
+        return found[1] if found else self.sql
 
 
 #: The SQL type of a hyperparameter, by its kind.

@@ -12,8 +12,6 @@ from grouplearn.data.encoding import types
 from grouplearn.models.definition import ROW
 from grouplearn.sqltext import folded
 
-_BEFORE, _AFTER = "CAST((\n", "\n) AS DOUBLE)"
-
 
 def unreadable(connection: duckdb.DuckDBPyConnection, relation: str, numbers: Mapping[str, str]) -> str | None:
     """Return which of ``numbers`` (SQL over ``relation``, by name) raises, and in how many rows; else None.
@@ -37,16 +35,8 @@ def unreadable(connection: duckdb.DuckDBPyConnection, relation: str, numbers: Ma
 def features(definition: ModelDefinition) -> dict[str, str]:
     """Return a model's numeric features."""
     return {
-        f'feature "{entry.item.name}"': _expression(entry.sql)
-        for entry in definition.items
-        if entry.item.kind == "numeric"
+        f'feature "{entry.item.name}"': entry.expression for entry in definition.items if entry.item.kind == "numeric"
     }
-
-
-def _expression(sql: str) -> str:
-    """Return the expression that a feature's SQL casts to a number, or the SQL if it is only a cast."""
-    inner = sql.removeprefix(_BEFORE).removesuffix(_AFTER)
-    return inner if sql == f"{_BEFORE}{inner}{_AFTER}" else sql
 
 
 def doubtful(

@@ -136,3 +136,36 @@ INFIX = frozenset(
 
 PREFIX = frozenset({"NOT", "CASE", "DISTINCT", "FROM", "LATERAL", "WHEN", "THEN", "ELSE", "ALL", "ANY", "SOME"})
 """Words that stand where an operand is expected and need one after them; all are reserved (FROM: ``IS DISTINCT FROM``)."""
+
+NO_COLUMNS = RESERVED | frozenset(
+    {
+        "anti",
+        "asof",
+        "at",
+        "authorization",
+        "binary",
+        "by",
+        "collation",
+        "concurrently",
+        "cross",
+        "freeze",
+        "full",
+        "glob",
+    }
+    | {
+        "ilike",
+        "inner",
+        "is",
+        "isnull",
+        "join",
+        "left",
+        "like",
+        "natural",
+        "notnull",
+        "outer",
+        "overlaps",
+        "positional",
+    }
+    | {"right", "semi", "similar", "tablesample", "unpack", "verbose"}
+)
+"""Words that are columns only in quotes: DuckDB also gives its operators and kinds of joins."""

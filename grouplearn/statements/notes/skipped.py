@@ -10,8 +10,8 @@ from grouplearn.catalog.notes import MUCH_SKIPPED
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoding.registry import encoder_of
+from grouplearn.models.definition import ItemColumn
 from grouplearn.statements.notes.best_trials import BestTrials
-from grouplearn.statements.notes.texts import shown_name
 from grouplearn.train.job import Job
 
 #: The reasons are counted for at most so many groups, those with the largest share of skipped rows.
@@ -24,7 +24,7 @@ def skipped_rows(job: Job, definition: ModelDefinition, best: BestTrials) -> Map
     """Return by group number the note on groups of which many rows were skipped."""
     shares = [(count / group.n_rows, group, count) for group, count in best.skipping()]
     much = sorted((each for each in shares if each[0] > MUCH_SKIPPED), key=lambda each: (-each[0], each[1].id))
-    required = [item for item in job.items if _is_required(job, item)]
+    required = [entry for entry in definition.items if _is_required(job, entry.item)]
     return {group.id: _note(job, definition, required, group, count) for _, group, count in much[:_MOST_GROUPS]}
 
 
@@ -34,19 +34,22 @@ def _is_required(job: Job, item: Item) -> bool:
     return not filled and not job.trainer.declaration.handles_missing and (item.is_numeric or item.kind == "category")
 
 
-def _note(job: Job, definition: ModelDefinition, required: list[Item], group: Group, skipped: int) -> str:
+def _note(job: Job, definition: ModelDefinition, required: list[ItemColumn], group: Group, skipped: int) -> str:
     unlabelled, unweighted, unpredicted = 0, 0, 0
     missing = np.zeros(len(required), np.int64)
     for rows in _parts(group):
         part = job.dataset.rows(rows.start, rows.stop)
         unlabelled += int((~part.has_label()).sum())
         unweighted += int((part.weight == 0).sum())
-        masks = np.array([_is_missing(part, item) for item in required], bool).reshape(len(required), part.n_rows)
+        masks = np.array([_is_missing(part, entry.item) for entry in required], bool).reshape(
+            len(required), part.n_rows
+        )
         missing += masks.sum(axis=1)
         unpredicted += int(masks.any(axis=0).sum())
         part.forget_pages()
     reasons = [
-        (int(missing[place]), f"{item.name} is missing in", _filled(item)) for place, item in enumerate(required)
+        (int(missing[place]), f"{entry.item.name} is missing in", _filled(entry))
+        for place, entry in enumerate(required)
     ]
     reasons.append((unlabelled, f"{definition.target_name} is NULL in", ""))
     count, why, _ = max(reasons, key=lambda each: each[0])
@@ -72,7 +75,7 @@ def _is_missing(part: Dataset, item: Item) -> np.typing.NDArray[np.bool_]:
     return ~np.asarray(np.isfinite(columns).all(axis=1))
 
 
-def _filled(item: Item) -> str:
+def _filled(entry: ItemColumn) -> str:
     """Return the feature that has a value in every row."""
-    name = shown_name(item.name)
-    return f"impute({name})" if item.kind == "numeric" else f"coalesce({name}, ...)"
+    sql = entry.expression.strip()
+    return f"impute({sql})" if entry.item.kind == "numeric" else f"coalesce({sql}, ...)"

@@ -9,25 +9,24 @@ from collections.abc import Iterable, Iterator
 from grouplearn.bind.number_texts import cast_of_numbers, signed
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.encoding import types
-from grouplearn.parser.lexer.keywords import RESERVED
+from grouplearn.parser.lexer.keywords import NO_COLUMNS
 from grouplearn.sqltext import identifier, literal
 from grouplearn.train.job import Job
 from grouplearn.visible import visible
 
 #: Of a key or category with more values no two are compared.
 _MOST_COMPARED = 100_000
-#: Names of columns that are no expressions.
-_NEEDS_QUOTES = re.compile(r"\d\w*|\w*[ .][\w .]*")
+_PLAIN = re.compile(r"[^\W\d]\w*")
 #: So many whole numbers may be names of classes: stars, grades, weekdays.
 _FEW_CLASSES = 10
 
 
 def numbers_as_classes(definition: ModelDefinition) -> Iterator[str]:
     """Yield the note on a label whose classes are numbers written as text, with the cast that makes them numbers."""
-    classes, name = definition.classes, definition.target_name
-    if name is None or definition.label_type != "VARCHAR":
+    classes, sql = definition.classes, definition.target_sql
+    if sql is None or definition.label_type != "VARCHAR":
         return
-    example, cast = signed(classes), cast_of_numbers(shown_name(name), classes)
+    example, cast = signed(classes), cast_of_numbers(sql.strip(), classes)
     if cast is not None and (example is not None or len(classes) > _FEW_CLASSES):
         such = _shown(example or classes[0])
         yield f"{len(classes)} classes such as {such} are numbers written as text: PREDICT {cast} learns a number"
@@ -36,16 +35,16 @@ def numbers_as_classes(definition: ModelDefinition) -> Iterator[str]:
 def alike_values(job: Job, definition: ModelDefinition) -> Iterator[str]:
     """Yield notes on classes, keys and categories that differ only by case or blanks."""
     if definition.label_type is not None and types.has_text(definition.label_type):
-        yield from _alike("classes", definition.classes, "PREDICT", definition.target_name or "")
+        yield from _alike("classes", definition.classes, "PREDICT", definition.target_sql or "")
     for place, key in enumerate(definition.keys):
         if types.has_text(key.type):
-            yield from _alike("keys", (group.keys[place] for group in job.groups), "GROUP BY", key.name)
-    for item in job.items:
-        if item.kind == "category":
-            yield from _alike("categories", job.dataset.dictionary(item), "FEATURES", item.name)
+            yield from _alike("keys", (group.keys[place] for group in job.groups), "GROUP BY", key.sql)
+    for entry in definition.items:
+        if entry.item.kind == "category":
+            yield from _alike("categories", job.dataset.dictionary(entry.item), "FEATURES", entry.expression)
 
 
-def _alike(what: str, texts: Iterable[str | None], clause: str, name: str) -> Iterator[str]:
+def _alike(what: str, texts: Iterable[str | None], clause: str, sql: str) -> Iterator[str]:
     distinct = set(texts) - {None}
     if len(distinct) > _MOST_COMPARED:
         return
@@ -57,15 +56,15 @@ def _alike(what: str, texts: Iterable[str | None], clause: str, name: str) -> It
     if several:
         first, second = several[0][:2]
         more = f" (and {len(several) - 1:,} more)" if len(several) > 1 else ""
-        call = f"lower(trim({shown_name(name)}))"
+        call = f"lower(trim({sql.strip()}))"
         together = f"FEATURES ({call}, ...)" if clause == "FEATURES" else f"{clause} {call}"
         yield f"{what} {_shown(first)} and {_shown(second)}{more} differ only by case or blanks: {together} takes them together"
 
 
-def shown_name(name: str) -> str:
-    """Return the name of a column, key or feature as a user writes it in SQL; an expression without an alias is its own
-    name."""
-    return identifier(name) if _NEEDS_QUOTES.fullmatch(name) or name.casefold() in RESERVED else name
+def shown_name(column: str) -> str:
+    """Return the name of a column as a user writes it in SQL."""
+    is_plain = _PLAIN.fullmatch(column) and column.casefold() not in NO_COLUMNS
+    return column if is_plain else identifier(column)
 
 
 def _shown(text: str) -> str:
