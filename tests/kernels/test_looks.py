@@ -20,6 +20,7 @@ from grouplearn.kernels.linear import coordinate_descent, few_rows, least_square
 from grouplearn.kernels.linear import generalised_linear as glm
 from grouplearn.kernels.number_columns import NumberReader
 from grouplearn.kernels.row_order import Draw, Places
+from grouplearn.kernels.series import exponential_smoothing
 from grouplearn.kernels.texts import Texts
 from grouplearn.kernels.trees import Forests
 from grouplearn.learners.trees.lightgbm.library import addresses
@@ -41,6 +42,18 @@ class Told(Exception):
 
 def numbers(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).random(shape) - 0.5
+
+
+def smoothed(what: str) -> Callable[[], object]:
+    """Four series of 200 steps and 12 seasons, fitted; filtered and forecast 300 times."""
+    y, start = 3 + numbers(800), np.arange(5) * 200
+    if what == "fit":
+        return lambda: exponential_smoothing.fit(y, start, 12, exponential_smoothing.MODELS, 12)
+    many = np.tile(y, 300), np.arange(1201) * 200
+    model, parameters, states = np.full(1200, 4), np.full((1200, 4), 0.1), np.ones((1200, 14))
+    if what == "filter":
+        return lambda: exponential_smoothing.filter(*many, 12, model, parameters, states, 12)
+    return lambda: exponential_smoothing.forecast(12, model, parameters, states, np.ones(1200), 200)
 
 
 @dataclass(frozen=True)
@@ -507,6 +520,9 @@ CALLS = {
     "lengths of rows": Call("stochastic_gradient_squares", lambda: stochastic("squares"), 4),
     "norms of weights": Call("stochastic_gradient_norms", lambda: stochastic("norms"), 4),
     "eigenvalues": Call("eigen_directions", lambda: lambda: algebra.eigen(np.eye(150) + 0.5), 5),
+    "exponential smoothing": Call("fit_exponential_smoothing", lambda: smoothed("fit"), 10),
+    "given exponential smoothing": Call("filter_exponential_smoothing", lambda: smoothed("filter"), 10),
+    "forecasts": Call("forecast_exponential_smoothing", lambda: smoothed("forecast"), 4),
     "product": Call("products", lambda: lambda: algebra.product(numbers(20_000, 100), numbers(100, 12)), 10),
     "finite": Call("finite_rows", lambda: lambda: algebra.finite_rows(numbers(200_000, 12)), 1),
     "sigmoid": Call("sigmoid", lambda: lambda: algebra.sigmoid(numbers(600_000)), 2),

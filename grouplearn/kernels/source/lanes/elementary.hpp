@@ -83,4 +83,12 @@ inline D logarithm(D x) {
 /// The same of numbers in single precision, computed in double.
 inline F logarithm(F x) { return narrow(logarithm(low(x)), logarithm(high(x))); }
 
+/// The same of one number.
+inline double logarithm_of(double number) {
+    double lane[8] = {1, 1, 1, 1, 1, 1, 1, 1}, logarithms[8];
+    lane[0] = number;
+    store(logarithms, logarithm(load(lane)));
+    return logarithms[0];
+}
+
 } // namespace grouplearn

@@ -44,13 +44,6 @@ constexpr double almost_none = 1e-6;
 
 inline double within_shares(double share) { return share <= 0 ? almost_none : share >= 1 ? 1 - almost_none : share; }
 
-inline double logarithm_of(double number) {
-    double lane[8] = {1, 1, 1, 1, 1, 1, 1, 1}, logarithms[8];
-    lane[0] = number;
-    store(logarithms, logarithm(load(lane)));
-    return logarithms[0];
-}
-
 /// e/(1 + e)² for e = e^-|score| brought nearer to 1 by the factor `nearer`: what a logistic function bends at most within reach.
 inline D bend_of_odds(D odds, D nearer) {
     D one = all(1.0), e = smaller(odds * nearer, one), share = one / (one + e);

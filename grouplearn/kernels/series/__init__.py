@@ -1,0 +1,1 @@
+"""Kernels for many short series: exponential smoothing, theta, intermittent demand."""

@@ -1,0 +1,51 @@
+"""How the kernels of this room get their series and the places of their results."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from grouplearn.kernels.library import address
+
+FloatArray = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Notes = npt.NDArray[np.int8]
+POINTER, COUNT = ctypes.c_void_p, ctypes.c_int64
+
+
+class AllSeries(ctypes.Structure):
+    """The series of a call, as in ``source/series/series.hpp``."""
+
+    _fields_ = (("y", POINTER), ("start", POINTER), ("count", COUNT), ("season", COUNT))
+
+
+class Series(NamedTuple):
+    """G series one after another: ``y`` (n,), of which series g begins at ``start`` [g], (G + 1,), with seasons of ``season``
+    steps."""
+
+    y: FloatArray
+    start: Counts
+    season: int
+
+    @classmethod
+    def of(cls, y: npt.ArrayLike, start: npt.ArrayLike, season: int = 1) -> Series:
+        """Return series whose arrays the kernels can read."""
+        return cls(np.ascontiguousarray(y, np.float64), np.ascontiguousarray(start, np.int64), season)
+
+    @property
+    def n_series(self) -> int:
+        """Number of series."""
+        return self.start.size - 1
+
+    def given(self) -> AllSeries:
+        """Return the series for a kernel; they must live as long."""
+        return AllSeries(address(self.y), address(self.start), self.n_series, self.season)
+
+
+def places(results: tuple[npt.NDArray[Any], ...]) -> ctypes.Array[ctypes.c_void_p]:
+    """Return the addresses of results, in the order of the kernel's structure."""
+    return (POINTER * len(results))(*map(address, results))
