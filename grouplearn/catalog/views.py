@@ -17,7 +17,7 @@ from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.learners import registry
 from grouplearn.models.forms.forms import form_of
 from grouplearn.models.forms.linear import nonzeros_sql
-from grouplearn.models.forms.routed import level_sql
+from grouplearn.models.forms.routed import key_columns, level_sql
 from grouplearn.models.outputs.output import Output
 from grouplearn.models.outputs.vectors import VectorView
 from grouplearn.sqltext import folded, identifier, literal
@@ -50,11 +50,6 @@ def view_sql(definition: ModelDefinition, model: str, catalog: str | None, suffi
     numbered = ", ".join(shown for name, shown in zip(names, distinct(names), strict=True) if name != shown)
     told = f" The name without its number belongs to another column: {numbered}." if numbered else ""
     return f"SELECT {select_list(columns)} {rows}", comment + told
-
-
-def key_columns(definition: ModelDefinition, keys: str) -> list[tuple[str, str]]:
-    """Return name and SQL of the typed group columns, given the SQL of the list of key texts."""
-    return [(key.name, f"CAST({keys}[{place}] AS {key.type})") for place, key in enumerate(definition.keys, start=1)]
 
 
 def select_list(columns: Iterable[tuple[str, str]]) -> str:

@@ -14,8 +14,8 @@ from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.exchange.best import best_of
 from grouplearn.exchange.plain_expressions import with_plain_expressions
-from grouplearn.models.forms.routed import PredictedRows, free_parameter
-from grouplearn.prediction.macro import threshold_default
+from grouplearn.models.forms.routed import ModelTables, free_parameter
+from grouplearn.prediction.macro import endpoints_of, threshold_default
 from grouplearn.sqltext import identifier, literal, qualified
 
 #: Rows per INSERT.
@@ -46,16 +46,17 @@ def _script(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[str]
     place = qualified(f"{name}_model")
     title, learner = on_one_line(name), on_one_line(definition.learner)
     yield f"-- Model {title} ({learner}) for DuckDB 1.3 and later, made by grouplearn.\n"
-    for endpoint in definition.output.endpoints:
+    endpoints = endpoints_of(definition, model.form)
+    for endpoint in endpoints:
         yield f"-- After this script: FROM {on_one_line(identifier(name + endpoint.suffix))}({endpoint.parameter});\n"
     yield f"BEGIN TRANSACTION;\nCREATE SCHEMA {place};\n"
     for part in ("models", *model.form.tables):
         yield from _table(con, model, part, place)
     tables = partial(qualified, f"{name}_model")
-    for endpoint in definition.output.endpoints:
+    for endpoint in endpoints:
         parameter = free_parameter(definition, endpoint.parameter)
         parameters = ", ".join([parameter, *threshold_default(definition)])
-        select = model.form.select(PredictedRows(definition, model.id, endpoint.relation.format(parameter), tables))
+        select = model.form.answer(endpoint, ModelTables(definition, model.id, tables), parameter)
         yield f"CREATE MACRO {identifier(name + endpoint.suffix)}({parameters}) AS TABLE {select};\n"
     yield "COMMIT;\n"
 

@@ -14,7 +14,7 @@ from grouplearn.bind.sql.reading import condition_of_all, leaves_out_rows
 from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.records import ModelDefinition, StoredModel
 from grouplearn.catalog.schema import table
-from grouplearn.catalog.views import key_columns, select_list
+from grouplearn.catalog.views import select_list
 from grouplearn.data.encoding.types import as_text, as_text_of, uncollated
 from grouplearn.models.definition import ROW
 from grouplearn.models.forms.form import FunctionSql
@@ -23,6 +23,7 @@ from grouplearn.models.forms.routed import (
     ROUTED,
     Extra,
     PredictedRows,
+    key_columns,
     level_names,
     level_sql,
     routed_cte,
@@ -70,7 +71,7 @@ def evaluate_sql(
     rows = source_rows(source, where)
     asked = asks_predict(model) if level is None else None
     form, known = (model.form, model.id) if asked is None else (_FUNCTION, asked)
-    predicted = form.select(PredictedRows(definition, known, rows, partial(_table, catalog, level), extras))
+    predicted = form.select(PredictedRows(definition, known, partial(_table, catalog, level), rows, extras))
     others = (each.name for each in family.metrics if not each.row_loss)
     chosen = dict.fromkeys((*definition.metrics, *others))
     columns = [

@@ -11,7 +11,7 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.models.definition import ROW
 from grouplearn.models.forms.form import SqlForm, function_select
 from grouplearn.models.forms.routed import (
-    PredictedRows,
+    ModelTables,
     database_parameter,
     evaluated_row,
     free_parameter,
@@ -25,6 +25,11 @@ _FUNCTION = "grouplearn_predictions"
 _CALLED, _PLAIN = "__grouplearn_called", "__grouplearn_plain"
 
 
+def endpoints_of(definition: ModelDefinition, form: SqlForm) -> list[Endpoint]:
+    """Return the endpoints that a model has: of steps only where its form makes them."""
+    return [each for each in definition.output.endpoints if form.has_steps or not each.of_steps]
+
+
 def macro_sql(
     definition: ModelDefinition, model: str, name: str, endpoint: Endpoint, form: SqlForm, database: str | None
 ) -> tuple[str, str]:
@@ -36,9 +41,9 @@ def macro_sql(
     """
     source, place = free_parameter(definition, endpoint.parameter), database_parameter(definition)
     parameters = [source, *threshold_default(definition), f"{place} := NULL"]
-    head, relation = f"CREATE MACRO {name}({', '.join(parameters)}) AS TABLE ", endpoint.relation.format(source)
+    head, relation = f"CREATE MACRO {name}({', '.join(parameters)}) AS TABLE ", f"query_table({source})"
     given = f"""CASE WHEN {place} IS NOT NULL THEN '"' || replace({place}, '"', '""') || '".'"""
-    if form.reason:  # which finds its tables by itself
+    if form.reason and not endpoint.of_steps:  # which finds its tables by itself
         return head, function_select(definition, f"predict({given} ELSE '' END || {literal(model)}, {ROW})", relation)
     known = "" if database is None else f" WHEN {_has_models(database)} THEN {literal(identifier(database) + '.')}"
     place = f"{given}{known} ELSE '' END"
@@ -46,8 +51,8 @@ def macro_sql(
     def tables(table_name: str) -> str:
         return f"query_table({place} || {literal(qualified(SCHEMA, table_name))})"
 
-    plain = form.select(PredictedRows(definition, model, relation, tables))
-    if not form.is_slow:
+    plain = form.answer(endpoint, ModelTables(definition, model, tables), source)
+    if endpoint.of_steps or not form.is_slow:
         return head, plain
     call = f"{_FUNCTION}({place} || {literal(model)}, {evaluated_row(definition)})"
     return head, _called_or_plain(function_select(definition, call, relation), plain)
@@ -86,4 +91,6 @@ def macro_comment(definition: ModelDefinition, endpoint: Endpoint) -> str:
         of = f"{definition.target_name} = {definition.positive_class}"
         text += f"; probability is the probability of {of}, which is predicted above {threshold_parameter(definition)}"
     first = definition.output.shown[0]
+    if endpoint.of_steps:
+        return f"{text}."
     return f"{text}. If the rows have a column {first}, the column of the model is {first}_1."

@@ -48,21 +48,32 @@ class Extra:
 
 
 @dataclass(frozen=True, slots=True)
-class PredictedRows:
-    """The rows of ``relation``, predicted by a ``model`` whose catalog tables are ``tables``.
-
-    Predictions stand beside the rows' columns; with ``extras`` beside the group and these.
-    """
+class ModelTables:
+    """A ``model`` whose catalog tables are ``tables``."""
 
     definition: ModelDefinition
     model: str
-    relation: str
     tables: CatalogTables
-    extras: Sequence[Extra] = ()
 
     def table(self, name: str) -> str:
         """Return a catalog table, and the condition on the model's rows."""
         return f"{self.tables(name)} WHERE model = '{self.model}'::UUID"
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedRows(ModelTables):
+    """The rows of ``relation``, predicted by a model.
+
+    Predictions stand beside the rows' columns; with ``extras`` beside the group and these.
+    """
+
+    relation: str
+    extras: Sequence[Extra] = ()
+
+
+def key_columns(definition: ModelDefinition, keys: str) -> list[tuple[str, str]]:
+    """Return name and SQL of the typed group columns, given the SQL of the list of key texts."""
+    return [(key.name, f"CAST({keys}[{place}] AS {key.type})") for place, key in enumerate(definition.keys, start=1)]
 
 
 def level_names(definition: ModelDefinition) -> tuple[str, ...]:

@@ -41,20 +41,20 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A table macro of a model, called by the model's name with ``suffix``.
+    """A table macro of a model, called by the model's name with ``suffix``; ``comment`` begins its comment.
 
-    ``parameter`` is what it takes: a table of rows, or a number of steps. ``relation`` is the SQL of the rows that are
-    predicted, made of the parameter. ``comment`` begins the macro's comment.
+    ``parameter`` is the name of what it takes: a table, whose rows are predicted; or with ``of_steps`` the number of steps
+    after each group's last row, which the model's form makes without any table.
     """
 
     suffix: str
     parameter: str
-    relation: str
     comment: str
+    of_steps: bool = False
 
 
 #: The rows of a table with their predictions.
-PREDICT = Endpoint("_predict", "src", "query_table({0})", "Rows with ")
+PREDICT = Endpoint("_predict", "src", "Rows with ")
 
 
 class Output(ABC):
