@@ -25,10 +25,10 @@ from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.data.memory import memory_limit, rows_stay_in_memory
 from grouplearn.data.processors import processors
 from grouplearn.extract.batches import batches
+from grouplearn.extract.counts.statistics import Statistics
 from grouplearn.extract.holdout import hold_out
 from grouplearn.extract.sorted_rows import EXACT, ROUNDED, BatchLayout, SortedRows
 from grouplearn.extract.split_hash import SplitHash
-from grouplearn.extract.statistics import Statistics
 from grouplearn.interrupting import with_checks
 from grouplearn.parser.statements import Sql
 from grouplearn.sqltext import folded

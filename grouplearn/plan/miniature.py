@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.extract.group_counts import GroupCount
+from grouplearn.extract.counts.group_counts import GroupCount
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.plan.units import Alike

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from grouplearn.bind.bound import BoundTrain
 from grouplearn.data.encoders import DENSE_COLUMNS, needs_no_fit
-from grouplearn.extract.statistics import Statistics
+from grouplearn.extract.counts.statistics import Statistics
 from grouplearn.interrupting import with_checks
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner

@@ -17,8 +17,8 @@ from grouplearn.data.encoding.registry import encoder_of, widened
 from grouplearn.data.processors import processors
 from grouplearn.data.shard import BLOCK_ROWS
 from grouplearn.data.split import FINAL
-from grouplearn.extract.statistics import Statistics
-from grouplearn.extract.unused import Unused
+from grouplearn.extract.counts.statistics import Statistics
+from grouplearn.extract.counts.unused import Unused
 from grouplearn.interrupting import run_in_thread, with_checks
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config

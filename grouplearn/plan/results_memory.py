@@ -9,7 +9,7 @@ from grouplearn.amounts import amount_of_bytes, counted
 from grouplearn.bind.features import BoundItem
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.encoding.registry import encoder_of
-from grouplearn.extract.group_counts import GROUP_BYTES, limit_of
+from grouplearn.extract.counts.group_counts import GROUP_BYTES, limit_of
 from grouplearn.interrupting import with_checks
 from grouplearn.learners import registry
 from grouplearn.models.forms.forms import declared_form

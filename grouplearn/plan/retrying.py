@@ -13,9 +13,9 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.dataset import Group
 from grouplearn.data.encoding import types
 from grouplearn.data.encoding.registry import encoder_of
-from grouplearn.extract.group_counts import GroupCount
-from grouplearn.extract.list_counts import entry_count
-from grouplearn.extract.statistics import Statistics
+from grouplearn.extract.counts.group_counts import GroupCount
+from grouplearn.extract.counts.list_counts import entry_count
+from grouplearn.extract.counts.statistics import Statistics
 from grouplearn.models.definition import ItemColumn, ModelDefinition
 from grouplearn.parser.statements import Sql
 from grouplearn.schedule.messages import Unit

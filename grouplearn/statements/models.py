@@ -17,7 +17,7 @@ from grouplearn.catalog.checks.unreadable import doubtful, unreadable
 from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import Location
 from grouplearn.errors import BindError, ModelExists
-from grouplearn.extract.list_counts import list_flaw
+from grouplearn.extract.counts.list_counts import list_flaw
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Hyperparameter
 from grouplearn.models.definition import ROW

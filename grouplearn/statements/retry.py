@@ -25,10 +25,10 @@ from grouplearn.catalog.views import best_sql
 from grouplearn.data.dataset import Group
 from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.errors import Error, ParseError
+from grouplearn.extract.counts.group_counts import GroupCount
+from grouplearn.extract.counts.statistics import Statistics, statistics
 from grouplearn.extract.database_memory import database_within
 from grouplearn.extract.extract import extract
-from grouplearn.extract.group_counts import GroupCount
-from grouplearn.extract.statistics import Statistics, statistics
 from grouplearn.learners import registry
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import RetryFailed, TrainModel, sql_of

@@ -20,10 +20,10 @@ from grouplearn.catalog.schema import Location, names_of_views, table
 from grouplearn.data.dataset import Dataset, Group
 from grouplearn.data.files.run_directory import RunDirectory, runs_of
 from grouplearn.errors import ModelExists
+from grouplearn.extract.counts.statistics import refuse_nothing
+from grouplearn.extract.counts.unused import unused
 from grouplearn.extract.database_memory import database_within
 from grouplearn.extract.extract import extract
-from grouplearn.extract.statistics import refuse_nothing
-from grouplearn.extract.unused import unused
 from grouplearn.interrupting import cancellable
 from grouplearn.models.definition import ModelDefinition
 from grouplearn.parser.render import render

@@ -18,9 +18,9 @@ from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.errors import BindError
 from grouplearn.extract import batches
 from grouplearn.extract import extract as extracting
+from grouplearn.extract.counts.statistics import statistics
 from grouplearn.extract.extract import extract
 from grouplearn.extract.sorted_rows import SortedRows
-from grouplearn.extract.statistics import statistics
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import TrainModel
 

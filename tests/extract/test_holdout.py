@@ -15,9 +15,9 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.data.split import Split
 from grouplearn.extract import batches, holdout
+from grouplearn.extract.counts.statistics import statistics
 from grouplearn.extract.extract import extract
 from grouplearn.extract.finest_groups import FinestGroups
-from grouplearn.extract.statistics import statistics
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import TrainModel
 

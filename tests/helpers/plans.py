@@ -8,7 +8,7 @@ import duckdb
 
 from grouplearn.bind.bind import bind
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.extract.statistics import statistics
+from grouplearn.extract.counts.statistics import statistics
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import TrainModel
 from grouplearn.plan.operator_choice import Candidate

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 from helpers.plans import planned
 
-from grouplearn.extract.group_counts import GroupCount
+from grouplearn.extract.counts.group_counts import GroupCount
 from grouplearn.plan.epoch_rounds import describe_rounds, sizes_of
 from grouplearn.plan.physical import MOST_ITEMS, TAKEOVER_EPOCHS, PhysicalPlan
 from grouplearn.schedule.messages import Unit

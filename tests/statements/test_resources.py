@@ -112,7 +112,7 @@ def test_refused_or_done_in_little_memory() -> None:
 
 
 def test_plans_of_many_groups_are_refused_as_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grouplearn.extract.group_counts._ALWAYS", 1 << 20)
+    monkeypatch.setattr("grouplearn.extract.counts.group_counts._ALWAYS", 1 << 20)
     with grouplearn.connect(progress=None) as con:
         con.execute("CREATE TABLE t AS SELECT i AS k, i * 1.0 AS x, i * 2.0 AS y FROM range(5000) AS r(i)")
         for explain in ("", "EXPLAIN "):

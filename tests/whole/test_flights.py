@@ -21,8 +21,8 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.data.shard import Shard
 from grouplearn.data.split import FINAL
+from grouplearn.extract.counts.statistics import statistics
 from grouplearn.extract.extract import extract
-from grouplearn.extract.statistics import statistics
 from grouplearn.frontends.shell.flights import load_flights
 from grouplearn.kernels.networks import visiting_order
 from grouplearn.learners.contract.config import Config

@@ -17,8 +17,8 @@ from grouplearn.bind.run.options import OPERATORS
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog.rows.recorded_runs import repeated_by
 from grouplearn.data import shard
+from grouplearn.extract.counts.statistics import statistics
 from grouplearn.extract.extract import fits_in_memory
-from grouplearn.extract.statistics import statistics
 from grouplearn.failures import StatementInterrupted
 from grouplearn.interrupting import with_checks
 from grouplearn.plan import calibration, operator_choice

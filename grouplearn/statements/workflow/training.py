@@ -14,7 +14,7 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.data.dataset import Dataset, Group
 from grouplearn.data.encoders import FittedItem
-from grouplearn.extract.statistics import Statistics
+from grouplearn.extract.counts.statistics import Statistics
 from grouplearn.failures import NotMeasured
 from grouplearn.interrupting import with_checks
 from grouplearn.learners import registry

@@ -17,8 +17,8 @@ from grouplearn.data.dataset import Item
 from grouplearn.data.encoding import types
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.data.encoding.wide import is_nearly_wide
-from grouplearn.extract.group_counts import GroupCount, group_counts
-from grouplearn.extract.list_counts import list_counts
+from grouplearn.extract.counts.group_counts import GroupCount, group_counts
+from grouplearn.extract.counts.list_counts import list_counts
 from grouplearn.interrupting import with_checks
 from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import Sql

@@ -1,0 +1,1 @@
+"""What DuckDB counts before rows are read: groups, classes, categories, lists, and rows that no model uses."""
