@@ -11,14 +11,14 @@ from typing import Any
 from grouplearn import sqltext
 from grouplearn.bind import ways
 from grouplearn.bind.bound import BoundKey, BoundTarget, BoundTrain
-from grouplearn.bind.features import BoundItem, FeatureBinder
-from grouplearn.bind.holdout import HoldoutBinder
-from grouplearn.bind.label import LabelBinder
+from grouplearn.bind.clauses.features import BoundItem, FeatureBinder
+from grouplearn.bind.clauses.holdout import HoldoutBinder
+from grouplearn.bind.clauses.label import LabelBinder
+from grouplearn.bind.clauses.refit import refits, refits_unless_told
+from grouplearn.bind.clauses.search import SearchBinder, bind_within, searched
 from grouplearn.bind.learner_aliases import learner_meant
 from grouplearn.bind.objectives import Bound
-from grouplearn.bind.refit import refits, refits_unless_told
 from grouplearn.bind.run.options import bind_options
-from grouplearn.bind.search import SearchBinder, bind_within, searched
 from grouplearn.bind.sql import bounds as sql_bounds
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay, columns_used, deep_stack, is_call, read_ahead, samples

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from grouplearn.bind.arrays import ArrayType
-from grouplearn.bind.features import BoundItem
+from grouplearn.bind.clauses.features import BoundItem
 from grouplearn.bind.run.run_options import RunOptions
 from grouplearn.bind.sql.checker import Column
 from grouplearn.data.dataset import Item

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from grouplearn.bind.bound import BoundTarget
-from grouplearn.bind.features import BoundItem
-from grouplearn.bind.search import place_of, searched
+from grouplearn.bind.clauses.features import BoundItem
+from grouplearn.bind.clauses.search import place_of, searched
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import Error
 from grouplearn.learners.contract.config import Config

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundKey, BoundTarget, BoundTrain
-from grouplearn.bind.features import BoundItem, all_fit_float, sized
+from grouplearn.bind.clauses.features import BoundItem, all_fit_float, sized
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.arrays import LengthError
 from grouplearn.data.dataset import Dataset, DatasetFiles, Group

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grouplearn.amounts import amount_of_bytes, counted, rounded_seconds, share, two_digits
-from grouplearn.bind import search
+from grouplearn.bind.clauses import search
 from grouplearn.bind.run import compatibility
 from grouplearn.data.memory import memory_limit
 from grouplearn.interrupting import with_checks

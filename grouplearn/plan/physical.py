@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from grouplearn.bind.bound import BoundTarget, BoundTrain
-from grouplearn.bind.features import all_fit_float, sized
+from grouplearn.bind.clauses.features import all_fit_float, sized
 from grouplearn.data.arrays import block_rows
 from grouplearn.data.encoders import is_dense, keeps_single
 from grouplearn.data.encoding.registry import encoder_of, widened

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 
 from grouplearn.amounts import amount_of_bytes, counted
-from grouplearn.bind.features import BoundItem
+from grouplearn.bind.clauses.features import BoundItem
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.extract.counts.group_counts import GROUP_BYTES, limit_of

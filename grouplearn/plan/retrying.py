@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from grouplearn import sqltext
 from grouplearn.bind.bound import BoundTrain
-from grouplearn.bind.features import BoundItem
+from grouplearn.bind.clauses.features import BoundItem
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.dataset import Group
 from grouplearn.data.encoding import types

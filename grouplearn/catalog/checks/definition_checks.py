@@ -11,7 +11,7 @@ import operator
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from grouplearn.bind.features import MAX_CLASSES, MAX_ITEMS
+from grouplearn.bind.clauses.features import MAX_CLASSES, MAX_ITEMS
 from grouplearn.catalog.checks.damage import damaged, shown
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.encoder import Encoder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from grouplearn.bind.bound import BoundTrain
-from grouplearn.bind.features import BoundItem
+from grouplearn.bind.clauses.features import BoundItem
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.listed import OUTSIDE

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundTarget, BoundTrain
-from grouplearn.bind.feature_advice import AUTO_ONEHOT_LIMIT, Candidate, many_texts, refusal
-from grouplearn.bind.features import MAX_CLASSES, BoundItem
-from grouplearn.bind.number_texts import cast_of_numbers
+from grouplearn.bind.clauses.feature_advice import AUTO_ONEHOT_LIMIT, Candidate, many_texts, refusal
+from grouplearn.bind.clauses.features import MAX_CLASSES, BoundItem
+from grouplearn.bind.clauses.number_texts import cast_of_numbers
 from grouplearn.bind.run.class_options import texts_of
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.dataset import Item

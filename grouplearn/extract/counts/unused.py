@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from grouplearn.bind.bound import BoundTrain
-from grouplearn.bind.features import BoundItem
+from grouplearn.bind.clauses.features import BoundItem
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.encoding import types
 from grouplearn.data.encoding.registry import encoder_of

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from grouplearn.bind.number_texts import cast_of_numbers, signed
+from grouplearn.bind.clauses.number_texts import cast_of_numbers, signed
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.encoding import types
 from grouplearn.parser.lexer.keywords import NO_COLUMNS

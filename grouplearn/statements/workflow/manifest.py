@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from grouplearn.bind.clauses.search import may_run
 from grouplearn.bind.run import compatibility
 from grouplearn.bind.run.options import RUN_OPTIONS
-from grouplearn.bind.search import may_run
 from grouplearn.data.dataset import Dataset, DatasetFiles, Group
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.files.checksums import Damaged, FileSums

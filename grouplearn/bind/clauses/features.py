@@ -9,7 +9,7 @@ from typing import Any
 
 from grouplearn import sqltext
 from grouplearn.bind.arrays import ArrayType, array_type
-from grouplearn.bind.feature_advice import Candidate, refusal, unfit
+from grouplearn.bind.clauses.feature_advice import Candidate, refusal, unfit
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay, first_column, star
 from grouplearn.bind.sql.leaks import LabelLeaks

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundTarget
-from grouplearn.bind.number_texts import cast_of_numbers
-from grouplearn.bind.search import searched
+from grouplearn.bind.clauses.number_texts import cast_of_numbers
+from grouplearn.bind.clauses.search import searched
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay
 from grouplearn.bind.sql.rowwise import refuse_aggregates
