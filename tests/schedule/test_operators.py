@@ -33,9 +33,9 @@ from grouplearn.schedule.messages import (
 from grouplearn.schedule.operators import OPERATORS, OPTIONS, operator
 from grouplearn.schedule.sharded.assignment import Assignment
 from grouplearn.schedule.sharded.gap import Gap
-from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
-from grouplearn.schedule.sharded.unit_progress import Sequential
+from grouplearn.schedule.sharded.steps.products import Products
+from grouplearn.schedule.sharded.steps.unit_progress import Sequential
 from grouplearn.schedule.task_parallel import GroupTask
 from grouplearn.schedule.workload import Workload
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 from grouplearn.schedule.invariants import require
 from grouplearn.schedule.messages import Blocks, Step, Unit
-from grouplearn.schedule.sharded.products import Products
-from grouplearn.schedule.sharded.unit_progress import Ready, Sequential
+from grouplearn.schedule.sharded.steps.products import Products
+from grouplearn.schedule.sharded.steps.unit_progress import Ready, Sequential
 
 #: Place and blocks of every visit of an epoch, in order.
 Route = tuple[tuple[int, Blocks], ...]

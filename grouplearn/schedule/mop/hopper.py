@@ -14,10 +14,10 @@ from grouplearn.schedule.mop.random_hops import RandomHops
 from grouplearn.schedule.sharded.assignment import Assignment, MakeProgress
 from grouplearn.schedule.sharded.gap import place
 from grouplearn.schedule.sharded.partition import Partition
-from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
-from grouplearn.schedule.sharded.step_queues import StepQueues
-from grouplearn.schedule.sharded.unit_progress import Sequential, SingleState
+from grouplearn.schedule.sharded.steps.products import Products
+from grouplearn.schedule.sharded.steps.step_queues import StepQueues
+from grouplearn.schedule.sharded.steps.unit_progress import Sequential, SingleState
 from grouplearn.schedule.task_parallel import GroupTask, tasks_by_group
 from grouplearn.schedule.visit_order import visits
 from grouplearn.schedule.workload import Workload

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from grouplearn.schedule.mop.hop_progress import HopProgress
-from grouplearn.schedule.sharded.step_queues import MayBegin, StepQueues
-from grouplearn.schedule.sharded.unit_progress import Ready
+from grouplearn.schedule.sharded.steps.step_queues import MayBegin, StepQueues
+from grouplearn.schedule.sharded.steps.unit_progress import Ready
 
 #: Draws before all idle units are searched: in the middle of a run about every second draw succeeds.
 _DRAWS = 8

@@ -15,9 +15,9 @@ from grouplearn.schedule.rounds.round_progress import RoundProgress
 from grouplearn.schedule.rounds.stages import Shares, Stage
 from grouplearn.schedule.sharded.assignment import Assignment, MakeProgress
 from grouplearn.schedule.sharded.partition import GroupRows, blocks_of, cut_evenly, largest_first, rows_in
-from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
-from grouplearn.schedule.sharded.unit_progress import Sequential, UnitProgress
+from grouplearn.schedule.sharded.steps.products import Products
+from grouplearn.schedule.sharded.steps.unit_progress import Sequential, UnitProgress
 from grouplearn.schedule.task_parallel import GroupTask, tasks_by_group
 from grouplearn.schedule.workload import Workload
 

@@ -12,9 +12,9 @@ from grouplearn.schedule.rounds.stealing import StealingQueues
 from grouplearn.schedule.sharded.assignment import Assignment
 from grouplearn.schedule.sharded.gap import place
 from grouplearn.schedule.sharded.partition import blocks_of
-from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
-from grouplearn.schedule.sharded.unit_progress import UnitProgress
+from grouplearn.schedule.sharded.steps.products import Products
+from grouplearn.schedule.sharded.steps.unit_progress import UnitProgress
 from grouplearn.schedule.task_parallel import tasks_by_group
 from grouplearn.schedule.workload import Workload
 

@@ -8,8 +8,8 @@ from grouplearn.schedule.messages import EpochRound, Part, Step, Unit
 from grouplearn.schedule.rounds import stages
 from grouplearn.schedule.rounds.round_progress import RoundProgress
 from grouplearn.schedule.rounds.stages import RoundTask, Shares, Stage
-from grouplearn.schedule.sharded.products import Products
-from grouplearn.schedule.sharded.unit_progress import Ready
+from grouplearn.schedule.sharded.steps.products import Products
+from grouplearn.schedule.sharded.steps.unit_progress import Ready
 from grouplearn.schedule.workload import Workload
 
 #: Most rounds between two states. Every step names the parts of all rounds since, so that without a bound an epoch's steps

@@ -7,8 +7,8 @@ from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.rounds.averaging import Averaging, rounds_of_epoch
 from grouplearn.schedule.rounds.push_progress import PushProgress
 from grouplearn.schedule.rounds.stages import Shares
-from grouplearn.schedule.sharded.products import Products
-from grouplearn.schedule.sharded.unit_progress import UnitProgress
+from grouplearn.schedule.sharded.steps.products import Products
+from grouplearn.schedule.sharded.steps.unit_progress import UnitProgress
 from grouplearn.schedule.workload import Workload
 
 

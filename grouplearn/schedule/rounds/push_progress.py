@@ -10,8 +10,8 @@ from grouplearn.schedule.invariants import require
 from grouplearn.schedule.messages import Part, Push, Step, Unit
 from grouplearn.schedule.rounds import stages
 from grouplearn.schedule.rounds.stages import RoundTask, Shares, Stage
-from grouplearn.schedule.sharded.products import Products
-from grouplearn.schedule.sharded.unit_progress import Ready, UnitProgress
+from grouplearn.schedule.sharded.steps.products import Products
+from grouplearn.schedule.sharded.steps.unit_progress import Ready, UnitProgress
 from grouplearn.schedule.workload import Workload
 
 #: Most parts of a model: a partition's push costs one message per part.

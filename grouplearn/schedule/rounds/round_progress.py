@@ -8,8 +8,8 @@ from grouplearn.schedule.invariants import require
 from grouplearn.schedule.messages import Step, Unit
 from grouplearn.schedule.rounds import stages
 from grouplearn.schedule.rounds.stages import RoundTask, Shares, Stage
-from grouplearn.schedule.sharded.products import Products
-from grouplearn.schedule.sharded.unit_progress import Ready, UnitProgress
+from grouplearn.schedule.sharded.steps.products import Products
+from grouplearn.schedule.sharded.steps.unit_progress import Ready, UnitProgress
 
 #: Stages whose tasks take the model as it is at the beginning of the round.
 _FROM_THE_MODEL = ("work", "evaluate")

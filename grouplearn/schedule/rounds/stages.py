@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from grouplearn.schedule.averages import Averages, Reduction
 from grouplearn.schedule.messages import EPOCH, Blocks, Part, StepKind
-from grouplearn.schedule.sharded.unit_progress import Ready, UnitProgress
+from grouplearn.schedule.sharded.steps.unit_progress import Ready, UnitProgress
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from grouplearn.schedule.sharded.step_queues import MayBegin, StepQueues
-from grouplearn.schedule.sharded.unit_progress import Ready
+from grouplearn.schedule.sharded.steps.step_queues import MayBegin, StepQueues
+from grouplearn.schedule.sharded.steps.unit_progress import Ready
 
 
 @dataclass

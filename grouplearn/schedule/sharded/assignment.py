@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from grouplearn.schedule.messages import Blocks, StepKind, Unit
-from grouplearn.schedule.sharded.products import Products
-from grouplearn.schedule.sharded.unit_progress import UnitProgress
+from grouplearn.schedule.sharded.steps.products import Products
+from grouplearn.schedule.sharded.steps.unit_progress import UnitProgress
 from grouplearn.schedule.task_parallel import GroupTask
 from grouplearn.schedule.workload import Workload
 

@@ -15,9 +15,9 @@ from grouplearn.schedule.sharded.partition import (
     rows_in,
     wrap_around,
 )
-from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
-from grouplearn.schedule.sharded.unit_progress import Algebraic, Sequential, SingleState
+from grouplearn.schedule.sharded.steps.products import Products
+from grouplearn.schedule.sharded.steps.unit_progress import Algebraic, Sequential, SingleState
 from grouplearn.schedule.task_parallel import GroupTask, tasks_by_group
 from grouplearn.schedule.workload import Workload
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from grouplearn.schedule.invariants import BrokenSchedule, require
 from grouplearn.schedule.messages import Step, Unit
 from grouplearn.schedule.sharded.gangs import ScheduledGang
-from grouplearn.schedule.sharded.unit_progress import Ready
+from grouplearn.schedule.sharded.steps.unit_progress import Ready
 
 
 @dataclass(frozen=True, slots=True)

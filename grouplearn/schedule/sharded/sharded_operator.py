@@ -27,11 +27,11 @@ from grouplearn.schedule.sharded.assignment import Assignment
 from grouplearn.schedule.sharded.gangs import GangUnits, ScheduledGang
 from grouplearn.schedule.sharded.partition import cut_evenly
 from grouplearn.schedule.sharded.placement import Placement
-from grouplearn.schedule.sharded.products import Products
 from grouplearn.schedule.sharded.running import Running, RunningStep
-from grouplearn.schedule.sharded.step_queues import StepQueues
-from grouplearn.schedule.sharded.unit_progress import Ready, UnitProgress
-from grouplearn.schedule.sharded.whole_by_epochs import WholeByEpochs, slot_of
+from grouplearn.schedule.sharded.steps.products import Products
+from grouplearn.schedule.sharded.steps.step_queues import StepQueues
+from grouplearn.schedule.sharded.steps.unit_progress import Ready, UnitProgress
+from grouplearn.schedule.sharded.steps.whole_by_epochs import WholeByEpochs, slot_of
 from grouplearn.schedule.task_parallel import GroupTask
 from grouplearn.schedule.whole import WholeWork
 from grouplearn.schedule.workload import Workload

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from grouplearn.schedule.invariants import require
 from grouplearn.schedule.messages import EPOCH, Blocks, EpochRound, Part, Push, Step, StepKind, Unit
-from grouplearn.schedule.sharded.products import Products
-from grouplearn.schedule.sharded.sums import Pass
+from grouplearn.schedule.sharded.steps.products import Products
+from grouplearn.schedule.sharded.steps.sums import Pass
 from grouplearn.schedule.visit_order import visits
 
 

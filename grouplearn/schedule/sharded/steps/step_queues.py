@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from grouplearn.schedule.sharded.unit_progress import Ready
+from grouplearn.schedule.sharded.steps.unit_progress import Ready
 
 MayBegin = Callable[[Ready], bool]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from grouplearn.schedule.messages import Blocks, Step, Unit
 from grouplearn.schedule.sharded.assignment import Assignment
-from grouplearn.schedule.sharded.products import Products
-from grouplearn.schedule.sharded.unit_progress import Ready, UnitProgress
+from grouplearn.schedule.sharded.steps.products import Products
+from grouplearn.schedule.sharded.steps.unit_progress import Ready, UnitProgress
 from grouplearn.schedule.workload import Workload
 
 

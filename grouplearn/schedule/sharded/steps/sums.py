@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from grouplearn.schedule.invariants import require
-from grouplearn.schedule.sharded.products import Products
+from grouplearn.schedule.sharded.steps.products import Products
 
 
 @dataclass(frozen=True, slots=True)
