@@ -8,8 +8,8 @@ from typing import Any
 import duckdb
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
+from grouplearn.catalog.lookup.sessions import SETTINGS
 from grouplearn.catalog.predicting_connections import INEXACT_TYPES, PREDICTION, TRANSACTION, entry_of, entry_of_token
-from grouplearn.catalog.sessions import SETTINGS
 from grouplearn.errors import data_error
 
 #: Whether a row has values that would not arrive as they are; known when the statement is planned.

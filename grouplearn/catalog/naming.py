@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import duckdb
 
-from grouplearn.catalog.checks import search_path
-from grouplearn.catalog.checks.attached import Attachments, attachments_of
-from grouplearn.catalog.checks.search_path import Place
+from grouplearn.catalog.lookup import search_path
+from grouplearn.catalog.lookup.attached import Attachments, attachments_of
+from grouplearn.catalog.lookup.search_path import Place
 from grouplearn.catalog.schema import has_schema, table
 from grouplearn.errors import Error
 from grouplearn.messages import did_you_mean

@@ -14,7 +14,7 @@ from typing import Any
 
 import duckdb
 
-from grouplearn.catalog.sessions import Sessions
+from grouplearn.catalog.lookup.sessions import Sessions
 from grouplearn.errors import data_error
 
 #: What ``predict`` returns per row: the class or value as text, the value, the probability of the positive class

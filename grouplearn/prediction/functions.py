@@ -10,7 +10,7 @@ import duckdb
 
 from grouplearn import versions
 from grouplearn.catalog import predicting_connections
-from grouplearn.catalog.sessions import set_variables
+from grouplearn.catalog.lookup.sessions import set_variables
 from grouplearn.sqltext import string
 
 

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from grouplearn.catalog import naming
-from grouplearn.catalog.checks.attached import attachments_of
-from grouplearn.catalog.checks.references import Key, Sought, committed, find, is_identity, meant_by, where_called
 from grouplearn.catalog.checks.trust import Guard
+from grouplearn.catalog.lookup.attached import attachments_of
+from grouplearn.catalog.lookup.references import Key, Sought, committed, find, is_identity, meant_by, where_called
 from grouplearn.catalog.predicting_connections import (
     TRANSACTION,
     PredictingConnection,

@@ -14,10 +14,10 @@ import duckdb
 from grouplearn import sqltext
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog import models, naming
-from grouplearn.catalog.checks.attached import Attachments, attachments_of, in_transaction
 from grouplearn.catalog.checks.tables import SCHEMA
 from grouplearn.catalog.checks.trust import Guard
 from grouplearn.catalog.identities import Identity, identity_at, schemas_of
+from grouplearn.catalog.lookup.attached import Attachments, attachments_of, in_transaction
 from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.rows import recorded_runs
 from grouplearn.catalog.schema import ensure_schema, seen_once

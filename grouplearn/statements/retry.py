@@ -15,10 +15,10 @@ from grouplearn.bind.run import compatibility
 from grouplearn.bind.run.options import bind_retry_options, executor_again
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog import models
-from grouplearn.catalog.checks import search_path
 from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.checks.trust import other_name
 from grouplearn.catalog.identities import Identity
+from grouplearn.catalog.lookup import search_path
 from grouplearn.catalog.notes import with_kept
 from grouplearn.catalog.records import ModelDefinition, Outcome, RunOutcome, StoredModel
 from grouplearn.catalog.views import best_sql

@@ -138,7 +138,7 @@ class Session:
 
 def tidy_attached(connection: duckdb.DuckDBPyConnection) -> None:
     """Remove the directories of durable runs whose models are committed in a database that the connection has attached."""
-    from grouplearn.catalog.checks.attached import attachments_of
+    from grouplearn.catalog.lookup.attached import attachments_of
     from grouplearn.statements.workflow.finishing import tidy
 
     tidy(connection, lambda: attachments_of(connection))

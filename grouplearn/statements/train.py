@@ -11,9 +11,9 @@ from grouplearn import sqltext
 from grouplearn.bind.bind import bind
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog import views
-from grouplearn.catalog.checks import search_path
 from grouplearn.catalog.checks.trust import trained_here
 from grouplearn.catalog.identities import Identity, identity_at
+from grouplearn.catalog.lookup import search_path
 from grouplearn.catalog.notes import DataNotes, with_kept
 from grouplearn.catalog.records import RunOutcome
 from grouplearn.catalog.schema import Location, names_of_views, table

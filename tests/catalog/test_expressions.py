@@ -13,7 +13,8 @@ from helpers.thorough import THOROUGH
 from strangers import FEATURE, TRAIN, refusal
 
 import grouplearn
-from grouplearn.catalog.checks import fragments, names
+from grouplearn.catalog.checks import fragments
+from grouplearn.catalog.lookup import names
 from grouplearn.catalog.records import HyperparameterColumn, ItemColumn, KeyColumn
 from grouplearn.errors import Error, NotTrusted
 

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import grouplearn
-from grouplearn.catalog.sessions import SETTINGS, Sessions, SessionState
+from grouplearn.catalog.lookup.sessions import SETTINGS, Sessions, SessionState
 from grouplearn.errors import DataError
 
 #: Anybody can read the definition of a macro, and what names the connection in it.

@@ -13,7 +13,8 @@ import pytest
 from strangers import FEATURE, TRAIN, refusal
 
 import grouplearn
-from grouplearn.catalog.checks import attached, fragments
+from grouplearn.catalog.checks import fragments
+from grouplearn.catalog.lookup import attached
 from grouplearn.errors import Error, NotTrusted
 from grouplearn.frontends.notebook.model_table import find_model, relation_html
 from grouplearn.frontends.python.dbapi import wrap

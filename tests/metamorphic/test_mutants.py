@@ -18,7 +18,7 @@ from rules import RULES, Connection
 from test_rules import keeps
 
 from grouplearn.bind import bind
-from grouplearn.catalog import sessions
+from grouplearn.catalog.lookup import sessions
 from grouplearn.data.encoding import types
 from grouplearn.exchange import native
 from grouplearn.extract import extract, sorted_rows

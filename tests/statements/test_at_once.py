@@ -11,8 +11,8 @@ import pytest
 from helpers.small_files import three_groups
 
 import grouplearn
-from grouplearn.catalog.checks import references
 from grouplearn.catalog.checks.tables import VERSION
+from grouplearn.catalog.lookup import references
 from grouplearn.errors import ConflictError, ModelExists
 from grouplearn.statements import databases
 

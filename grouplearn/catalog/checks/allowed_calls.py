@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from grouplearn.bind.sql.builtins import types
-from grouplearn.catalog.checks.environment import BOTTOMLESS, OF_DUCKDB, SYNTAX, Environment, own_functions
 from grouplearn.catalog.checks.fragments import Fragment, Node
-from grouplearn.catalog.checks.names import EXPRESSION, OUTSIDE, Use, follow, readings
+from grouplearn.catalog.lookup.environment import BOTTOMLESS, OF_DUCKDB, SYNTAX, Environment, own_functions
+from grouplearn.catalog.lookup.names import EXPRESSION, OUTSIDE, Use, follow, readings
 from grouplearn.errors import NotTrusted
 from grouplearn.sqltext import folded
 

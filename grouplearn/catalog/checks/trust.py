@@ -13,12 +13,13 @@ from typing import Any
 
 import duckdb
 
-from grouplearn.catalog.checks import allowed_calls, fragments, names, search_path
-from grouplearn.catalog.checks.attached import Attachments, attachments_of
-from grouplearn.catalog.checks.environment import Definition, environment_of
+from grouplearn.catalog.checks import allowed_calls, fragments
 from grouplearn.catalog.checks.fragments import Fragment
-from grouplearn.catalog.checks.search_path import Place
 from grouplearn.catalog.checks.tables import SCHEMA
+from grouplearn.catalog.lookup import names, search_path
+from grouplearn.catalog.lookup.attached import Attachments, attachments_of
+from grouplearn.catalog.lookup.environment import Definition, environment_of
+from grouplearn.catalog.lookup.search_path import Place
 from grouplearn.catalog.predicting_connections import entry_of, may_make_macros
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.errors import NotTrusted

@@ -16,7 +16,7 @@ import duckdb
 
 from grouplearn.catalog import naming
 from grouplearn.catalog.checks import trust
-from grouplearn.catalog.checks.attached import Attachments, attachments_of
+from grouplearn.catalog.lookup.attached import Attachments, attachments_of
 from grouplearn.catalog.models import load_by_id
 from grouplearn.catalog.overview import Curve, Overview, drawn, identity_columns, identity_sql
 from grouplearn.catalog.records import StoredModel

@@ -162,7 +162,7 @@ def _replaced(connection: duckdb.DuckDBPyConnection) -> bool:
 def _tables(connection: duckdb.DuckDBPyConnection) -> set[str]:
     """Return the folded names of tables and views that DuckDB finds unqualified."""
     from grouplearn.catalog.checks import search_path
-    from grouplearn.catalog.checks.attached import attachments_of
+    from grouplearn.catalog.lookup.attached import attachments_of
 
     places = {*search_path.here(attachments_of(connection))}
     shown = connection.execute("SELECT database, schema, name FROM (SHOW ALL TABLES)").fetchall()

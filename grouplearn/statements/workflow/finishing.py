@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 
 from grouplearn.bind.sql.external_access import ExternalAccess
-from grouplearn.catalog.checks.attached import Attachments
+from grouplearn.catalog.lookup.attached import Attachments
 from grouplearn.catalog.schema import has_schema, table
 from grouplearn.data.files.own_files import NotOwn
 from grouplearn.data.files.run_directory import MANIFEST, RunDirectory, durable_runs, identity_of, runs_of

@@ -11,8 +11,8 @@ import duckdb
 
 from grouplearn.bind.sql.builtins import functions
 from grouplearn.bind.sql.expressions import query_of_view
-from grouplearn.catalog.checks.attached import attachments_of
-from grouplearn.catalog.checks.search_path import Place, here
+from grouplearn.catalog.lookup.attached import attachments_of
+from grouplearn.catalog.lookup.search_path import Place, here
 from grouplearn.sqltext import folded, qualified
 
 #: Places at the end of every path: ``main`` of the default database, and DuckDB's own.

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import duckdb
 
 from grouplearn.catalog import naming
-from grouplearn.catalog.checks import search_path
-from grouplearn.catalog.checks.attached import Attachments, attachments_of
-from grouplearn.catalog.checks.callers import callers
-from grouplearn.catalog.checks.search_path import Place
 from grouplearn.catalog.checks.tables import SCHEMA
+from grouplearn.catalog.lookup import search_path
+from grouplearn.catalog.lookup.attached import Attachments, attachments_of
+from grouplearn.catalog.lookup.callers import callers
+from grouplearn.catalog.lookup.search_path import Place
 from grouplearn.catalog.models import load_by_id
 from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import databases_with_models, table

@@ -13,10 +13,10 @@ import duckdb
 
 from grouplearn.bind.sql.expressions import query_of_view
 from grouplearn.catalog.checks.allowed_calls import problem
-from grouplearn.catalog.checks.environment import Environment, environment_of
 from grouplearn.catalog.checks.fragments import Node, serialized
-from grouplearn.catalog.checks.names import Use, follow
-from grouplearn.catalog.checks.search_path import Place
+from grouplearn.catalog.lookup.environment import Environment, environment_of
+from grouplearn.catalog.lookup.names import Use, follow
+from grouplearn.catalog.lookup.search_path import Place
 
 #: The functions that take a model's name.
 _FUNCTIONS = frozenset({"predict", "predict_value", "predict_probability"})

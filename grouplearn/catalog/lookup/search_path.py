@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from grouplearn.catalog.checks.attached import Attachments
+from grouplearn.catalog.lookup.attached import Attachments
 from grouplearn.models.definition import SearchPath
 from grouplearn.sqltext import folded, identifier, string
 

@@ -9,9 +9,9 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Literal
 
-from grouplearn.catalog.checks.environment import BOTTOMLESS, OF_DUCKDB, Definition, Environment
 from grouplearn.catalog.checks.fragments import Fragment, Node, has_large_array, serialized, statement_of
-from grouplearn.catalog.checks.search_path import Place
+from grouplearn.catalog.lookup.environment import BOTTOMLESS, OF_DUCKDB, Definition, Environment
+from grouplearn.catalog.lookup.search_path import Place
 from grouplearn.sqltext import folded
 
 #: The query around a clause: an expression or several columns, and a FROM clause.

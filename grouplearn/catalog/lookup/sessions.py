@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 
-from grouplearn.catalog.checks.attached import in_transaction
+from grouplearn.catalog.lookup.attached import in_transaction
 from grouplearn.errors import data_error
 from grouplearn.parser.lexer.statement_split import split
 from grouplearn.sqltext import identifier, literal, shown
