@@ -161,7 +161,7 @@ def _replaced(connection: duckdb.DuckDBPyConnection) -> bool:
 
 def _tables(connection: duckdb.DuckDBPyConnection) -> set[str]:
     """Return the folded names of tables and views that DuckDB finds unqualified."""
-    from grouplearn.catalog.checks import search_path
+    from grouplearn.catalog.lookup import search_path
     from grouplearn.catalog.lookup.attached import attachments_of
 
     places = {*search_path.here(attachments_of(connection))}
