@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 
 from grouplearn.amounts import counted
+from grouplearn.bind.alter import bind_added, bind_trial
 from grouplearn.bind.bind import bind_learner
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.catalog import models, views
@@ -44,11 +45,11 @@ from grouplearn.prediction.evaluation import (
 )
 from grouplearn.prediction.group_models import refuse_damaged_weights
 from grouplearn.prediction.prediction import held, predictor_for
+from grouplearn.search.procedures import SearchPlan
 from grouplearn.sqltext import folded, identifier
-from grouplearn.statements import alter as altering
 from grouplearn.statements import result_sql
 from grouplearn.statements.context import StatementContext
-from grouplearn.statements.workflow.trial_control import IN_TRAINING
+from grouplearn.statements.workflow.trial_control import IN_TRAINING, Addition, Halt, TrialControl
 from grouplearn.store import writer as store
 from grouplearn.store.left_over import drop_left_over, left_over
 
@@ -98,19 +99,54 @@ def describe_model(statement: DescribeModel, checker: SqlChecker, at: StatementC
     """Return a query describing a model, or the trials of a search in training."""
     control = next(filter(None, map(IN_TRAINING.find, at.places_of(statement.name))), None)
     if control is not None and control.plan is not None:
-        return altering.trials_sql(control, control.plan)
+        return _trials_sql(control, control.plan)
     with at.databases.transaction():
         return result_sql.fixed(at.connection, models.describe_sql(at.databases.model(statement.name, checker)))
 
 
 def stop_trial(statement: StopTrial, checker: SqlChecker, at: StatementContext) -> str:
-    """Stop a trial of a search."""
-    return altering.stop_trial(statement, checker, at.place_of(statement.name, checker))
+    """Send a command to stop a trial in all groups; raise if there is no such trial in training."""
+    control, _ = _search(statement.name, checker, at)
+    trial = bind_trial(checker, statement.trial, {each.trial: each.config for each in control.standings()})
+    control.send(Halt(trial))
+    return result_sql.notice(f"trial {trial} stops at the end of this round")
 
 
 def add_trial(statement: AddTrial, checker: SqlChecker, at: StatementContext) -> str:
-    """Add a trial to a search."""
-    return altering.add_trial(statement, checker, at.place_of(statement.name, checker))
+    """Send a command to add a trial in all groups; raise if no search is in training, or it cannot have this trial."""
+    control, plan = _search(statement.name, checker, at)
+    standings = control.standings()
+    trials = {each.trial: each.config for each in standings}
+    going = frozenset(each.trial for each in standings if each.going_on)
+    config, parent = bind_added(checker, statement, control.learner, plan, trials, going)
+    control.send(Addition(config, parent))
+    return result_sql.notice("the trial begins with the next round")
+
+
+def _trials_sql(control: TrialControl, plan: SearchPlan) -> str:
+    """Return a SELECT of the trials of a search at its last barrier."""
+    rows = [
+        (
+            each.trial,
+            ", ".join(f"{name} = {result_sql.shown(each.config[name])}" for name in plan.searched),
+            each.epochs,
+            each.going_on,
+        )
+        for each in control.standings()
+    ]
+    return result_sql.table(("trial", "hyperparameters", "epochs", "groups_going_on"), rows)
+
+
+def _search(name: QualifiedName, checker: SqlChecker, at: StatementContext) -> tuple[TrialControl, SearchPlan]:
+    control = IN_TRAINING.find(at.place_of(name, checker))
+    if control is None:
+        message = f'this process is not training a model "{name.name}"'
+        hint = "Trials are stopped and added while TRAIN runs, from another connection of the same process."
+        raise checker.error(message, name.span, hint)
+    if control.plan is None:
+        message = f'the trials of model "{name.name}" train in one round, so none can be stopped or added'
+        raise checker.error(message, name.span, "OVER HYPERBAND, ASHA, PBT and TPE train in rounds.")
+    return control, control.plan
 
 
 def drop(statement: DropModel, checker: SqlChecker, at: StatementContext) -> str:
