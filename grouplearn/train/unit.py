@@ -20,10 +20,10 @@ from grouplearn.train.reasons import or_failed, reason_of
 from grouplearn.train.results.checkpoints import Checkpointer
 from grouplearn.train.results.evaluation import conclude, evaluate
 from grouplearn.train.results.outcome import with_folds
+from grouplearn.train.results.trial_states import combine_trials
 from grouplearn.train.results.trials import FAILED, STOPPED, TrialResult, Trials
 from grouplearn.train.rows.prepare import Prepared, prepare
 from grouplearn.train.rows.used import GroupFailed
-from grouplearn.train.trial_states import combine_trials
 
 
 def train_unit(

@@ -16,8 +16,8 @@ from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.task_parallel import GroupTaskParallel
 from grouplearn.train.job import Job, TrainingLimits, UnitResult
 from grouplearn.train.pack import Fit, Training
+from grouplearn.train.results.trial_states import combine_trials, extract_trial
 from grouplearn.train.results.trials import Carried
-from grouplearn.train.trial_states import combine_trials, extract_trial
 
 CONFIGS: dict[str, tuple[dict[str, Any], ...]] = {
     "mlp": ({"learning_rate": 0.01}, {"learning_rate": 0.1}, {"learning_rate": 0.03}),

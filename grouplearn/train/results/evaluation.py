@@ -29,8 +29,8 @@ from grouplearn.train.pack import (
     settle,
     waited_values,
 )
+from grouplearn.train.results.trial_states import extract_trial
 from grouplearn.train.results.trials import TrialResult
-from grouplearn.train.trial_states import extract_trial
 
 
 @dataclass(frozen=True, slots=True)
