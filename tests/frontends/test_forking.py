@@ -42,7 +42,7 @@ def work():
     ("work", "module"),
     [
         (IMPORTS, "slow"),
-        (TRAINS, "grouplearn.frontends.python.dbapi"),
+        pytest.param(TRAINS, "grouplearn.frontends.python.dbapi", marks=pytest.mark.thorough),
         (TRAINS, "grouplearn.statements.handlers"),
     ],
     ids=["a module", "a connection", "TRAIN"],

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ from typing import Any
 import duckdb
 import pytest
 from helpers.promptness import STOPS_WITHIN_SECONDS
+from helpers.thorough import every_other
 
 import grouplearn
 from grouplearn import statements
@@ -188,8 +190,9 @@ def test_control_c_is_one_exception_also_behind_views_macros_and_prepared_statem
     assert hidden.execute("SELECT 1").fetchall() == [(1,)]
 
 
-@pytest.mark.parametrize("query", [*HIDDEN, "SELECT z FROM v"])
-@pytest.mark.parametrize("read", ["fetchone", "fetchall", "df"])
+@pytest.mark.parametrize(
+    ("query", "read"), every_other(itertools.product([*HIDDEN, "SELECT z FROM v"], ["fetchone", "fetchall", "df"]))
+)
 def test_errors_are_in_their_own_words_also_behind_views_macros_and_prepared_statements(
     hidden: grouplearn.Connection, query: str, read: str
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from helpers.thorough import THOROUGH
 
 import grouplearn
 from grouplearn.learners import registry
@@ -68,7 +69,7 @@ def test_of_one_configuration(con: grouplearn.Connection, name: str) -> None:
     learner = registry.learner(name)
     expected = kept(con, statement(learner, "workers = 1", "VALIDATE NONE"))
     assert len(expected) > 40
-    for workers in (1, 3):
+    for workers in (1, 3) if THOROUGH else (3,):
         assert kept(con, statement(learner, f"workers = {workers}")) == expected
         judged = con.execute("SELECT count(*) FROM m WHERE n_valid > 0 AND status = 'done'").fetchone()
         assert judged is not None
@@ -76,6 +77,7 @@ def test_of_one_configuration(con: grouplearn.Connection, name: str) -> None:
     assert con.execute("SELECT count(*) FROM m WHERE n_valid = 0 AND status = 'done'").fetchone() != (0,)
 
 
+@pytest.mark.examples(5)
 @pytest.mark.parametrize("name", registry.names())
 def test_of_several_configurations(con: grouplearn.Connection, name: str) -> None:
     learner = registry.learner(name)

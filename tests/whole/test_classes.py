@@ -170,7 +170,7 @@ FROM range(400) r(i)
 """
 
 
-@pytest.mark.examples(16)
+@pytest.mark.examples(8)
 @pytest.mark.parametrize("groups", ["", "GROUP BY g"])
 @pytest.mark.parametrize(
     "learner",
@@ -212,6 +212,7 @@ def test_a_class_without_weight_is_no_class(con: grouplearn.Connection, learner:
 NANOSECONDS = "make_timestamp_ns(1577836800000000000 + i % 2)"
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize(
     ("label", "lesser", "greater", "parameter"),
     [
