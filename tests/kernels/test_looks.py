@@ -20,7 +20,7 @@ from grouplearn.kernels.linear import coordinate_descent, few_rows, least_square
 from grouplearn.kernels.linear import generalised_linear as glm
 from grouplearn.kernels.number_columns import NumberReader
 from grouplearn.kernels.row_order import Draw, Places
-from grouplearn.kernels.series import exponential_smoothing
+from grouplearn.kernels.series import exponential_smoothing, intermittent, theta
 from grouplearn.kernels.texts import Texts
 from grouplearn.kernels.trees import Forests
 from grouplearn.learners.trees.lightgbm.library import addresses
@@ -45,11 +45,15 @@ def numbers(*shape: int) -> np.ndarray:
 
 
 def smoothed(what: str) -> Callable[[], object]:
-    """Four series of 200 steps and 12 seasons, fitted; filtered and forecast 300 times."""
+    """Four series of 200 steps and 12 seasons, fitted, all but by exponential smoothing 300 times."""
     y, start = 3 + numbers(800), np.arange(5) * 200
     if what == "fit":
         return lambda: exponential_smoothing.fit(y, start, 12, exponential_smoothing.MODELS, 12)
     many = np.tile(y, 300), np.arange(1201) * 200
+    if what == "theta":
+        return lambda: theta.fit(*many, 12, 12)
+    if what == "intermittent":
+        return lambda: intermittent.fit(*many, 12)
     model, parameters, states = np.full(1200, 4), np.full((1200, 4), 0.1), np.ones((1200, 14))
     if what == "filter":
         return lambda: exponential_smoothing.filter(*many, 12, model, parameters, states, 12)
@@ -522,6 +526,8 @@ CALLS = {
     "eigenvalues": Call("eigen_directions", lambda: lambda: algebra.eigen(np.eye(150) + 0.5), 5),
     "exponential smoothing": Call("fit_exponential_smoothing", lambda: smoothed("fit"), 10),
     "given exponential smoothing": Call("filter_exponential_smoothing", lambda: smoothed("filter"), 10),
+    "theta": Call("fit_theta", lambda: smoothed("theta"), 10),
+    "intermittent demand": Call("fit_intermittent", lambda: smoothed("intermittent"), 10),
     "forecasts": Call("forecast_exponential_smoothing", lambda: smoothed("forecast"), 4),
     "product": Call("products", lambda: lambda: algebra.product(numbers(20_000, 100), numbers(100, 12)), 10),
     "finite": Call("finite_rows", lambda: lambda: algebra.finite_rows(numbers(200_000, 12)), 1),
@@ -570,7 +576,7 @@ def test_a_kernel_looks_as_often_as_its_work_is_long(call: Call) -> None:
     with calling_back(look, every=0):
         run()
     assert count >= call.looks
-    assert library._thread.ear is None
+    assert library._thread.callback is None
 
 
 def test_a_kernel_that_is_told_to_stop_ends_there(call: Call) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +45,24 @@ class Series(NamedTuple):
     def given(self) -> AllSeries:
         """Return the series for a kernel; they must live as long."""
         return AllSeries(address(self.y), address(self.start), self.n_series, self.season)
+
+
+#: What results consist of that are not in double precision.
+_KINDS: Mapping[str, Any] = {
+    **dict.fromkeys(("model", "n_values", "n_demands"), np.int64),
+    **dict.fromkeys(("converged", "is_multiplicative"), np.bool_),
+    "note": np.int8,
+}
+
+
+def room_for(names: Sequence[str], series: Series, horizon: int, **columns: int) -> list[npt.NDArray[Any]]:
+    """Return arrays for results of these names: ``fitted`` (n,), ``mean`` and ``deviation`` (G, horizon), and the others (G,)
+    or with so many ``columns``."""
+    count, columns = series.n_series, {"mean": horizon, "deviation": horizon, **columns}
+    shapes = {name: (count, width) for name, width in columns.items()}
+    return [
+        np.empty(shapes.get(name, count) if name != "fitted" else series.y.size, _KINDS.get(name)) for name in names
+    ]
 
 
 def places(results: tuple[npt.NDArray[Any], ...]) -> ctypes.Array[ctypes.c_void_p]:

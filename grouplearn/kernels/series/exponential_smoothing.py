@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from grouplearn.kernels.library import address, function, threads
-from grouplearn.kernels.series.calls import COUNT, POINTER, Counts, Flags, FloatArray, Notes, Series, places
+from grouplearn.kernels.series.calls import COUNT, POINTER, Counts, Flags, FloatArray, Notes, Series, places, room_for
 
 
 class Model(NamedTuple):
@@ -138,11 +138,8 @@ def forecast(
 
 
 def _room(series: Series, horizon: int) -> Smoothed:
-    count, states = series.n_series, 2 + series.season
-    kinds = {"model": np.int64, "n_values": np.int64, "converged": np.bool_, "note": np.int8}
-    shapes = {"parameters": (count, 4), "initial": (count, states), "final": (count, states), "fitted": series.y.shape}
-    shapes |= dict.fromkeys(("mean", "deviation"), (count, horizon))
-    return Smoothed(*(np.empty(shapes.get(name, count), kinds.get(name, np.float64)) for name in Smoothed._fields))
+    states = 2 + series.season
+    return Smoothed(*room_for(Smoothed._fields, series, horizon, parameters=4, initial=states, final=states))
 
 
 def _codes(models: Sequence[Model]) -> Counts:

@@ -1,6 +1,5 @@
 // Exponential smoothing of many series: models chosen by an information criterion and fitted by maximum likelihood, or given.
-#include "lanes/entry.hpp"
-#include "lanes/together.hpp"
+#include "series/each.hpp"
 #include "series/forecasts.hpp"
 #include "series/levenberg_marquardt.hpp"
 #include "series/starting.hpp"
@@ -269,12 +268,7 @@ GROUPLEARN_ENTRY void fit_exponential_smoothing(const AllSeries *all, const Mode
                                                 int64_t horizon, int64_t threads, const Results *results) {
     Arithmetic arithmetic;
     Task task{*all, models, n_models, criterion, horizon, *results};
-    Together together(std::min(threads, std::max((int64_t)1, all->count)));
-    std::vector<std::unique_ptr<Fitter>> fitters;
-    for (int64_t i = 0; i < together.threads(); i++) fitters.emplace_back(new Fitter(task, all->longest()));
-    together.each(all->count, [&](int64_t thread, int64_t g) {
-        if (!stopped()) fitters[thread]->fit(g);
-    });
+    fit_each<Fitter>(task, threads);
 }
 
 /// Goes through each series with the model, the parameters and the first states that `results` has of it, and writes the others.
