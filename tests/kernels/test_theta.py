@@ -108,6 +108,17 @@ def test_seasons_are_multiplicative_of_positive_values_and_else_additive(variant
     np.testing.assert_allclose(np.argsort(ended.seasons[0]), np.argsort(np.roll(found.seasons[0], -2)))
 
 
+def test_a_series_has_seasons_where_its_autocorrelation_is_more_than_chance() -> None:
+    random, has_seasons = np.random.default_rng(6), []
+    for strength in np.linspace(0, 1.5, 40):
+        y = 50 + random.normal(size=40) + strength * np.tile([1.0, -1, 0.5, 0], 10)
+        off = y - y.mean()
+        r = [(off[lag:] * off[:-lag]).sum() / (off**2).sum() for lag in range(1, 5)]
+        has_seasons.append(abs(r[3]) > 1.6448536 * np.sqrt((1 + 2 * np.square(r[:3]).sum()) / 40))
+        assert np.isfinite(alone(y, 4, "standard").seasons).all() == has_seasons[-1]
+    assert 5 < sum(has_seasons) < 35
+
+
 @variants
 def test_results_have_the_same_bits_in_every_build_alone_and_on_threads(variant: str) -> None:
     y = np.concatenate([Y, Y[:30] - 50, Y[::-1]])
