@@ -588,6 +588,7 @@ def test_a_kernel_that_is_told_to_stop_ends_there(call: Call) -> None:
 def test_all_threads_of_a_call_end_where_it_is_told_to_stop(threads: int) -> None:
     with on_threads(lambda: threads):
         ends_at_each_look(descending("descend on cells"), 8)
+        ends_at_each_look(smoothed("fit"), 8)
 
 
 def ends_at_each_look(run: Callable[[], object], looks: int) -> None:
