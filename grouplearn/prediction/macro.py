@@ -7,6 +7,7 @@ connection that has it.
 from __future__ import annotations
 
 from grouplearn.catalog.checks.tables import SCHEMA
+from grouplearn.catalog.predicting_connections import PREDICTION
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.models.definition import ROW
 from grouplearn.models.forms.form import SqlForm, function_select
@@ -44,7 +45,8 @@ def macro_sql(
     head, relation = f"CREATE MACRO {name}({', '.join(parameters)}) AS TABLE ", f"query_table({source})"
     given = f"""CASE WHEN {place} IS NOT NULL THEN '"' || replace({place}, '"', '""') || '".'"""
     if form.reason and not endpoint.of_steps:  # which finds its tables by itself
-        return head, function_select(definition, f"predict({given} ELSE '' END || {literal(model)}, {ROW})", relation)
+        called = function_select(definition, f"predict({given} ELSE '' END || {literal(model)}, {ROW})", relation)
+        return head, _called_or_plain(called, _refused(definition, form.reason, relation), "predict")
     known = "" if database is None else f" WHEN {_has_models(database)} THEN {literal(identifier(database) + '.')}"
     place = f"{given}{known} ELSE '' END"
 
@@ -55,14 +57,21 @@ def macro_sql(
     if endpoint.of_steps or not form.is_slow:
         return head, plain
     call = f"{_FUNCTION}({place} || {literal(model)}, {evaluated_row(definition)})"
-    return head, _called_or_plain(function_select(definition, call, relation), plain)
+    return head, _called_or_plain(function_select(definition, call, relation), plain, _FUNCTION)
 
 
-def _called_or_plain(called: str, plain: str) -> str:
-    """Return the query ``called`` where our function is there, else ``plain``; DuckDB plans only the one that is read."""
-    chosen = (
-        f"CASE WHEN {_is_planned(f'SELECT {_FUNCTION}(NULL, NULL)')} THEN {literal(_CALLED)} ELSE {literal(_PLAIN)} END"
-    )
+def _refused(definition: ModelDefinition, reason: str, relation: str) -> str:
+    """Return a query of the same columns that raises an error: without our functions such a model has no prediction."""
+    lacks = f"model {definition.name} predicts by grouplearn alone, as {reason}"
+    remedy = "In Python, grouplearn.connect(file) predicts; in the duckdb shell, LOAD grouplearn comes first."
+    error = "error(" + literal(f"{lacks}\n\nHint: {remedy}") + ")"
+    return function_select(definition, f"CAST({error} AS {PREDICTION})", relation)
+
+
+def _called_or_plain(called: str, plain: str, function: str) -> str:
+    """Return the query ``called`` where the function is there, else ``plain``; DuckDB plans only the one that is read."""
+    planned = _is_planned(f"SELECT {function}(NULL, NULL)")
+    chosen = f"CASE WHEN {planned} THEN {literal(_CALLED)} ELSE {literal(_PLAIN)} END"
     return f"WITH {_CALLED} AS ({called}), {_PLAIN} AS ({plain}) FROM query_table({chosen})"
 
 
