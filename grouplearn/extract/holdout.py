@@ -69,7 +69,7 @@ def hold_out(
 
 
 def _held(sizes: IntArray, share: float) -> IntArray:
-    """Return how many rows are held out: none in groups of fewer than five."""
+    """Return how many rows are held out: the rounded share, at least one of five rows or more, and never all."""
     held = np.maximum(np.floor(sizes * share + 0.5), np.where(sizes >= 5, 1, 0))
     return np.asarray(np.minimum(held, sizes - 1), dtype=np.int64)
 
