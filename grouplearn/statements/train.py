@@ -254,6 +254,8 @@ def explain(statement: ExplainTrain, checker: SqlChecker, at: StatementContext) 
     catalog, schema = at.databases.of(train.name, checker)
     bound = bind(checker, train, catalog, schema, at.settings)
     physical = planning.planned(at.connection, checker, bound)
+    if not physical.stats.n_rows:
+        refuse_nothing(checker, bound, physical.stats.groups)
     choice = planning.choose(physical, at.cancelled, every=True)
     physical = replace(planning.settled(physical, choice), unused=unused(checker, bound))
     return _explained(statement, physical, choice, None, at)

@@ -46,15 +46,15 @@ def summary(physical: PhysicalPlan, choice: Choice) -> str:
     """Return the plan in one line: how long it will take, how many models of how many groups, and which rows are left out."""
     rows = counted(physical.stats.n_rows, "row")
     skipped, failing = (
-        sum(number for _, number in counts) for counts in (physical.unused.skipped, physical.unused.failing)
+        sum(number for _, number in counts) for counts in (physical.unused.skipped, physical.unused.groups)
     )
     parts = [
         _duration(choice.chosen.makespan),
-        _models(physical),
+        _models(physical, failing),
         f"{skipped:,} of {rows} skipped" if skipped else rows,
     ]
     if failing:
-        parts.append(f"groups of {counted(failing, 'row')} fail")
+        parts.append(f"{counted(failing, 'group')} {plural(failing, 'fails', 'fail')}")
     return ", ".join(parts)
 
 
@@ -62,14 +62,14 @@ def _duration(seconds: float) -> str:
     return "less than a second" if seconds < 1 else f"about {rounded_seconds(seconds)}"
 
 
-def _models(physical: PhysicalPlan) -> str:
-    """Return the number of models, and of groups, that are trained; a search may go on to more of them."""
+def _models(physical: PhysicalPlan, failing: int) -> str:
+    """Return the number of models, and of groups; a search may go on to more of them, and ``failing`` groups have none."""
     bound, groups = physical.bound, len(physical.stats.groups)
-    if not groups:
+    if groups <= failing:
         return "no model"
     configs = len(bound.configs) if bound.search is None else bound.search.most_trials(len(bound.configs))
     most = "up to " if bound.search is not None else ""
-    models = f"{most}{counted(groups * configs, 'model')}"
+    models = f"{most}{counted((groups - failing) * configs, 'model')}"
     return f"{models} of {counted(groups, 'group')}" if bound.keys else f"{models} of all rows"
 
 
@@ -87,6 +87,9 @@ def logical_plan(physical: PhysicalPlan) -> Node:
             node = Node(f"{done}: {', '.join(rows)}", node)
     if bound.keys:
         node = Node(f"Group: by {_keys(bound)}{_levels(bound)}", node)
+    if physical.unused.groups:
+        found = (f"{counted(number, 'group')} {reason}" for reason, number in physical.unused.groups)
+        node = Node(f"Fail: {', '.join(found)}", node)
     if statement.having:
         node = Node(f"Having: {on_one_line(statement.having.text, _TEXT)}", node)
     node = Node(f"Validate: {_holdout(bound)}", node)

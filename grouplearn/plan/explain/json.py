@@ -63,6 +63,7 @@ def _facts(physical: PhysicalPlan) -> dict[str, Any]:
         },
         "rows_skipped": dict(physical.unused.skipped),
         "rows_failing": dict(physical.unused.failing),
+        "groups_failing": dict(physical.unused.groups),
         "features": len(bound.items),
         "columns": physical.width,
         "configurations": len(bound.configs),
