@@ -175,7 +175,8 @@ _METRICS = (
     Metric(
         "brier",
         False,
-        "mean of (p - y)², y 1 for the positive class and else 0; several classes: mean of the sum of it over classes",
+        "mean of (p - y)², y 1 for the positive class and else 0; several classes: mean of the sum of it over classes; a class "
+        "that the model does not know is one more, of p 0 (two classes: half of the sum)",
         mean_of("brier"),
         "error / total",
         "mean",
@@ -231,11 +232,8 @@ def _sums_sql(n_classes: int) -> str:
     A row becomes one per class: the work is rows times classes.
     """
     clipped = f"least(greatest(own, {EPSILON}), 1 - {EPSILON})"
-    # For two classes the error is of the positive one only: any other label is not of it.
-    error = (
-        "CASE WHEN positive IS NOT NULL THEN (p[positive + 1] - (y = positive)::INT) ** 2"
-        " ELSE (1 - own) ** 2 + squares - own ** 2 END"
-    )
+    # For two classes half of the sum is (p - y)² of the positive one.
+    error = "((1 - own) ** 2 + squares - own ** 2) / CASE WHEN positive IS NULL THEN 1 ELSE 2 END"
     others = "(above - hits_above - (every - pos) / 2)"
     means = ", ".join(
         f"sum({name}) AS sum_{name}, count({name}) AS n_{name}, any_value({name}) FILTER (c = positive) AS second_{name}"

@@ -93,6 +93,7 @@ struct ClassSums {
             own = own_class == 1 ? p : one - p;
             D error = own_class == 1 ? p - one : p;
             squares = error * error;
+            if (own_class > 1) squares = all(0.5) * (p * p + (one - p) * (one - p) + one);
             D taken = select(all(0.5) < p, one, zero<D>());
             said[1].add(w, taken), said[0].add(w, one - taken);
             if (own_class == 1) hit[1].add(w, taken);
