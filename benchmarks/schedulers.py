@@ -20,7 +20,7 @@ import numpy as np
 from _pairs import write
 
 from grouplearn.runtime.simulated import Timeline, simulate
-from grouplearn.schedule.messages import Blocks, StepKind, Unit
+from grouplearn.schedule.messages import BlockRange, StepKind, Unit
 from grouplearn.schedule.mop import open_shop
 from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.mop.shop import OpenShop
@@ -46,7 +46,7 @@ class Timed(Workload):
 
     table: Any = None
 
-    def cost(self, unit: Unit, kind: StepKind, blocks: Blocks | None) -> float:
+    def cost(self, unit: Unit, kind: StepKind, blocks: BlockRange | None) -> float:
         return float(self.table[unit.id, blocks.first]) if kind == "train" and blocks is not None else 0.0
 
 

@@ -24,23 +24,23 @@ def grouplearn_predict(
     A NULL model or a NULL row gives NULL. Where Arrow cannot hold a value of the rows, ``types`` is their SQL type and
     ``texts`` are the rows as JSON.
     """
-    from grouplearn.prediction.predictions import Part
+    from grouplearn.prediction.predictions import PredictionPart
 
-    wanted = (Part.ALL, _first(tokens), _first(transactions), _first(sessions), _first(types))
+    wanted = (PredictionPart.ALL, _first(tokens), _first(transactions), _first(sessions), _first(types))
     return _predicted(wanted, models, rows, texts)
 
 
 def grouplearn_predict_number(
     parts: Any, tokens: Any, transactions: Any, sessions: Any, models: Any, rows: Any, types: Any, texts: Any
 ) -> Any:
-    """As ``grouplearn_predict``, of one number of each prediction: the member of ``Part`` that ``parts`` says."""
+    """As ``grouplearn_predict``, of one number of each prediction: the member of ``PredictionPart`` that ``parts`` says."""
     wanted = (_first(parts), _first(tokens), _first(transactions), _first(sessions), _first(types))
     return _predicted(wanted, models, rows, texts)
 
 
 def _predicted(wanted: Any, models: Any, rows: Any, texts: Any) -> Any:
     from grouplearn.prediction.prediction import Caller, predictor_of_token
-    from grouplearn.prediction.predictions import Part
+    from grouplearn.prediction.predictions import PredictionPart
     from grouplearn.prediction.rows.exact_rows import ExactRows
 
     part, token, transaction, session, kind = wanted
@@ -50,7 +50,9 @@ def _predicted(wanted: Any, models: Any, rows: Any, texts: Any) -> Any:
             "grouplearn_predict is for predict, which calls it with the connection, transaction and session"
         )
     exact = None if kind is None else ExactRows(kind, texts)
-    return predictor_of_token(token).predict_each(Caller(transaction, session), models, rows, exact, Part(part))
+    return predictor_of_token(token).predict_each(
+        Caller(transaction, session), models, rows, exact, PredictionPart(part)
+    )
 
 
 def grouplearn_session(tokens: Any, settings: Any, variables: Any) -> Any:

@@ -17,7 +17,7 @@ from grouplearn.bind.clauses.label import LabelBinder
 from grouplearn.bind.clauses.refit import refits, refits_unless_told
 from grouplearn.bind.clauses.search import SearchBinder, bind_within, searched
 from grouplearn.bind.learner_aliases import learner_meant
-from grouplearn.bind.objectives import Bound
+from grouplearn.bind.objectives import BoundHyperparameters
 from grouplearn.bind.run.options import bind_options
 from grouplearn.bind.sql import bounds as sql_bounds
 from grouplearn.bind.sql.checker import Column, SqlChecker
@@ -140,7 +140,7 @@ class _Binder:
         ]
         self._refuse_long_types([*typed, *((item.stored.type, item.source) for item in items)])
         configs, search = SearchBinder(self._checker, self._learner, options).bind(statement, fixed)
-        chosen = Bound(self._checker, statement, self._learner, configs, search)
+        chosen = BoundHyperparameters(self._checker, statement, self._learner, configs, search)
         if target:
             chosen.check_label(target)
         chosen.check_features(items)

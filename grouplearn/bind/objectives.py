@@ -26,7 +26,7 @@ _ORDERED = ("numeric", "array")
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundHyperparameters:
     """Bound hyperparameters of a statement: of every config, and of ``search`` if a procedure makes more."""
 
     checker: SqlChecker

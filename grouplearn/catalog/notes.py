@@ -27,7 +27,7 @@ _HAS_MODEL = "count(*) FILTER (is_best) > 0"
 
 
 @dataclass(frozen=True, slots=True)
-class SeenInRows:
+class RowNotes:
     """Notes on a group that follow from its rows: ``urgent`` ones come early, ``mild`` ones last.
 
     ``kept`` says what became of the model that a group had before its training failed. ``poor`` says that its model is worse
@@ -43,13 +43,13 @@ class SeenInRows:
 
 
 #: By the number of the group.
-DataNotes = Mapping[int, SeenInRows]
+DataNotes = Mapping[int, RowNotes]
 NOTHING_SEEN: DataNotes = MappingProxyType({})
 
 
 def with_kept(seen: DataNotes, kept: Mapping[int, str]) -> DataNotes:
     """Return notes on groups with those on the models that failed groups had, by group."""
-    return {group: replace(seen.get(group, SeenInRows()), kept=kept.get(group)) for group in sorted({*seen, *kept})}
+    return {group: replace(seen.get(group, RowNotes()), kept=kept.get(group)) for group in sorted({*seen, *kept})}
 
 
 def suspected_sql(definition: ModelDefinition, model: str, catalog: str, validated: bool) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import Dataset, FeatureArray, Item, RowNumbers
-from grouplearn.data.encoding.columns import Adjoining, ColumnPiece, Columns, DensePiece
+from grouplearn.data.encoding.columns import AdjacentColumns, ColumnPiece, Columns, DensePiece
 from grouplearn.data.encoding.encoder import FittedGroups, FittedItem, GroupRows, Replay
 from grouplearn.data.encoding.registry import encoder_of, widths_of
 from grouplearn.data.shard import Matrix
@@ -157,7 +157,7 @@ def _fit_each(item: Item, data: Dataset, rows: GroupRows) -> FittedGroups:
     def replay(columns: Columns, of: npt.NDArray[np.intp]) -> DensePiece:
         cuts = [0, *(np.flatnonzero(np.diff(of)) + 1).tolist(), of.size] if of.size else []
         runs = [slice(*each) for each in itertools.pairwise(cuts)]
-        return Adjoining([(run, made[of[run.start]](columns.rows(run))) for run in runs])
+        return AdjacentColumns([(run, made[of[run.start]](columns.rows(run))) for run in runs])
 
     return FittedGroups(fitted, replay)
 

@@ -19,7 +19,7 @@ from grouplearn.models.forms.forms import form_of
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class ExportFormat:
     """A format: the files of a model by name and content, and the reason if a model cannot be exported to it, else None.
 
     ``evaluated``: readers of the files evaluate expressions of the model; in other formats these are data, which are
@@ -32,14 +32,14 @@ class Format:
 
 
 #: The formats by their name in EXPORT MODEL.
-FORMATS: Mapping[str, Format] = {
-    "native": Format(native.files, lambda _: None),
-    "onnx": Format(onnx_files.files, onnx_files.lacking),
-    "lightgbm": Format(plain_files.lightgbm_files, lambda model: None if _is_text(model) else "it has no trees"),
-    "safetensors": Format(
+FORMATS: Mapping[str, ExportFormat] = {
+    "native": ExportFormat(native.files, lambda _: None),
+    "onnx": ExportFormat(onnx_files.files, onnx_files.lacking),
+    "lightgbm": ExportFormat(plain_files.lightgbm_files, lambda model: None if _is_text(model) else "it has no trees"),
+    "safetensors": ExportFormat(
         plain_files.safetensors_files, lambda model: "its trees are not tensors" if _is_text(model) else None
     ),
-    "sql": Format(sql_script.files, lambda model: model.form.reason or None, evaluated=True),
+    "sql": ExportFormat(sql_script.files, lambda model: model.form.reason or None, evaluated=True),
 }
 
 

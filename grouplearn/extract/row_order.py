@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from grouplearn.interrupting import CHECK_EVERY, check_interrupt, run_in_parallel, run_in_thread, with_checks
 from grouplearn.kernels.library import calling_back
-from grouplearn.kernels.row_order import Places
+from grouplearn.kernels.row_order import GroupPositions
 from grouplearn.kernels.texts import Numbers, Texts
 
 Keys = tuple[str | None, ...]
@@ -65,7 +65,7 @@ def _texts_of(texts: pa.Array, codes: Numbers) -> Iterator[str | None]:
 
 def places(
     leaves: Sequence[Numbers], hashes: Sequence[HashArray], order: IntArray, threads: int
-) -> tuple[Places, IntArray]:
+) -> tuple[GroupPositions, IntArray]:
     """Return the places of batches' rows, by leaf and hash; and the leaves that have rows.
 
     ``order`` is the order of leaves.
@@ -74,7 +74,7 @@ def places(
     for batch in with_checks(leaves):
         sizes += np.bincount(batch, minlength=order.size)
     order = order[sizes[order] > 0]
-    found = Places(sizes, order)
+    found = GroupPositions(sizes, order)
     with calling_back(check_interrupt):
         for batch, own in zip(leaves, hashes, strict=True):
             check_interrupt()

@@ -32,7 +32,7 @@ class Refused(Exception):
     """LightGBM returned an error, and has its message."""
 
 
-class Rows(NamedTuple):
+class BoostingRows(NamedTuple):
     """Rows of groups, concatenated: ``x`` (n, d), ``label`` and ``weight`` (n,) float32, ``start`` (G + 1,)."""
 
     x: npt.NDArray[Any]
@@ -48,7 +48,7 @@ class Parameters(NamedTuple):
     tail: bytes
 
 
-class Family(NamedTuple):
+class ConfigFamily(NamedTuple):
     """Configs that are prefixes of one booster, each of so many ``rounds``. If it ``recovers``, a round without a split may
     be followed by one with a split; else it is the last."""
 
@@ -68,12 +68,12 @@ class Scale(NamedTuple):
     linear: bool = False
 
 
-class Plan(NamedTuple):
+class BoostingPlan(NamedTuple):
     """What to train: ``families`` on the ``bins`` of each group's rows, the number of ``outputs``, a ``seed`` per group
     (G,)."""
 
     bins: Parameters
-    families: tuple[Family, ...]
+    families: tuple[ConfigFamily, ...]
     outputs: int
     seed: Counts
     watched: int = NOTHING
@@ -84,7 +84,7 @@ class Plan(NamedTuple):
         return sum(len(family.rounds) for family in self.families)
 
 
-class Boosted(NamedTuple):
+class BoostedModels(NamedTuple):
     """Models of G groups with C configs, family after family.
 
     ``texts`` (G·C) are uint8, ``rounds`` (G, C) those of each model, ``gain`` (G, C, d) that of the splits on each feature,
@@ -104,7 +104,7 @@ class _Rows(ctypes.Structure):
     _fields_ = tuple((name, _POINTER) for name in ("x_single", "x", "label", "weight", "start"))
 
 
-class _Plan(ctypes.Structure):
+class _CBoostingPlan(ctypes.Structure):
     _fields_ = (
         *((name, _LONG) for name in ("groups", "d", "outputs", "boosters", "watched")),
         *((name, _POINTER) for name in ("seed", "head", "tail", "first", "limit", "recovers")),
@@ -115,7 +115,7 @@ class _Found(ctypes.Structure):
     _fields_ = tuple((name, _POINTER) for name in ("kept", "text_end", "run", "gain", "sound"))
 
 
-def boost(api: Sequence[int], plan: Plan, train: Rows, valid: Rows | None) -> Boosted:
+def boost(api: Sequence[int], plan: BoostingPlan, train: BoostingRows, valid: BoostingRows | None) -> BoostedModels:
     """Return the models of every family on every group; ``valid`` are held-out rows of the same groups, if any are
     recorded."""
     groups, d, configs = train.start.size - 1, train.x.shape[1], plan.configs
@@ -136,18 +136,18 @@ def boost(api: Sequence[int], plan: Plan, train: Rows, valid: Rows | None) -> Bo
             function("free_grown", _POINTER)(each)
     del kept
     start = np.concatenate([np.zeros(1, np.int64), ends.ravel()])
-    return Boosted(Ragged(texts, start), rounds, gain, run, sound, watched)
+    return BoostedModels(Ragged(texts, start), rounds, gain, run, sound, watched)
 
 
-def predict(api: Sequence[int], rows: Rows, texts: Ragged, outputs: int, scales: Sequence[Scale]) -> FloatArray:
+def predict(api: Sequence[int], rows: BoostingRows, texts: Ragged, outputs: int, scales: Sequence[Scale]) -> FloatArray:
     """Return the scores of the groups' models, one per config of ``scales``, for rows of the same groups: (n, C, outputs).
 
     They are sums as ``trees.Forests`` makes them, to the last bit, or with linear leaves LightGBM's. Raises Refused.
     """
     groups, d = rows.start.size - 1, rows.x.shape[1]
     nothing = Parameters(b"", b"")
-    families = (Family(nothing, (1,) * len(scales), False),)
-    given, kept = _plan(Plan(nothing, families, outputs, np.zeros(groups, np.int64)), groups, d)
+    families = (ConfigFamily(nothing, (1,) * len(scales), False),)
+    given, kept = _plan(BoostingPlan(nothing, families, outputs, np.zeros(groups, np.int64)), groups, d)
     scores = np.empty((len(rows.x), len(scales), outputs))
     functions, held = (_POINTER * len(FUNCTIONS))(*api), _rows(rows)
     factor = np.array([each.factor for each in scales], np.float64)
@@ -164,7 +164,7 @@ def predict(api: Sequence[int], rows: Rows, texts: Ragged, outputs: int, scales:
     return scores
 
 
-def _rows(rows: Rows) -> tuple[_Rows, tuple[npt.NDArray[Any], ...]]:
+def _rows(rows: BoostingRows) -> tuple[_Rows, tuple[npt.NDArray[Any], ...]]:
     """Return rows for the kernel, and objects to keep alive meanwhile."""
     x = features(rows.x)
     label, weight = (np.ascontiguousarray(each, np.float32) for each in (rows.label, rows.weight))
@@ -172,7 +172,7 @@ def _rows(rows: Rows) -> tuple[_Rows, tuple[npt.NDArray[Any], ...]]:
     return _Rows(*single_or_double(x), address(label), address(weight), address(start)), (x, label, weight, start)
 
 
-def _plan(plan: Plan, groups: int, d: int) -> tuple[_Plan, tuple[Any, ...]]:
+def _plan(plan: BoostingPlan, groups: int, d: int) -> tuple[_CBoostingPlan, tuple[Any, ...]]:
     """Return a plan for the kernel, and objects to keep alive meanwhile."""
     every = [plan.bins, *(family.parameters for family in plan.families)]
     heads, tails = ((ctypes.c_char_p * len(every))(*(each[part] for each in every)) for part in range(2))
@@ -182,10 +182,10 @@ def _plan(plan: Plan, groups: int, d: int) -> tuple[_Plan, tuple[Any, ...]]:
     seed = np.ascontiguousarray(plan.seed, np.int64)
     numbers = (groups, d, plan.outputs, len(plan.families), plan.watched, address(seed))
     pointers = (ctypes.addressof(heads), ctypes.addressof(tails), address(first), address(limit), address(recovers))
-    return _Plan(*numbers, *pointers), (heads, tails, first, limit, recovers, seed)
+    return _CBoostingPlan(*numbers, *pointers), (heads, tails, first, limit, recovers, seed)
 
 
-def _watched(plan: Plan, run: Counts, valid: Rows | None) -> int:
+def _watched(plan: BoostingPlan, run: Counts, valid: BoostingRows | None) -> int:
     """Return how many numbers are recorded."""
     if valid is None or plan.watched == NOTHING:
         return 0

@@ -62,7 +62,7 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-class Runs(NamedTuple):
+class RowRuns(NamedTuple):
     """Runs of rows, concatenated: run r begins at ``start`` [r], (R + 1,), and belongs to model ``model`` [r], (R,)."""
 
     start: npt.NDArray[np.int64]

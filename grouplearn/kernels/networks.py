@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.kernels.library import Runs, address, function, single_or_double
+from grouplearn.kernels.library import RowRuns, address, function, single_or_double
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -48,7 +48,7 @@ class _BlockRows(ctypes.Structure):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class NetworkShape:
     """A dense network: features, units per hidden layer, outputs; the activation, and the task.
 
     Its parameters are one row of numbers: layer by layer the weights (outputs, inputs), then the biases (outputs,).
@@ -75,7 +75,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Descent:
+class OptimizerSettings:
     """How a pack's configs learn: arrays (c,) of doubles, penalties already divided by the weight of all rows.
 
     If labels are divided by ``scale`` the last layer holds w/scale, to which the penalties apply.
@@ -91,7 +91,7 @@ class Descent:
 
 
 @dataclass(frozen=True, slots=True)
-class BlockRows:
+class NetworkRows:
     """The rows of a block: ``x`` (n, d), float32 or float64, ``y``, ``weight`` (n,), and the ``order`` of visited rows.
 
     The network learns (y - mean)/scale, weights are multiplied by ``weighed``; ``key`` is from ``dropout_key``.
@@ -108,7 +108,9 @@ class BlockRows:
     key: int = 0
 
 
-def train(shape: Shape, descent: Descent, state: Mapping[str, npt.NDArray[Any]], rows: BlockRows) -> None:
+def train(
+    shape: NetworkShape, descent: OptimizerSettings, state: Mapping[str, npt.NDArray[Any]], rows: NetworkRows
+) -> None:
     """Visit the rows once, in batches: a step of every config per batch.
 
     ``state`` is changed: ``parameters``, ``first_moment``, ``second_moment`` (c, n_parameters), single or double, ``step``
@@ -119,10 +121,10 @@ def train(shape: Shape, descent: Descent, state: Mapping[str, npt.NDArray[Any]],
 
 
 def gradients(
-    shape: Shape,
-    descent: Descent,
+    shape: NetworkShape,
+    descent: OptimizerSettings,
     state: Mapping[str, npt.NDArray[Any]],
-    rows: BlockRows,
+    rows: NetworkRows,
     part: slice,
     together: int,
 ) -> tuple[npt.NDArray[Any], FloatArray]:
@@ -135,11 +137,11 @@ def gradients(
 
 
 def descend(
-    shape: Shape, descent: Descent, state: Mapping[str, npt.NDArray[Any]], gradient: npt.NDArray[Any]
+    shape: NetworkShape, descent: OptimizerSettings, state: Mapping[str, npt.NDArray[Any]], gradient: npt.NDArray[Any]
 ) -> FloatArray:
     """Take one step of every config by its gradient (c, n_parameters) without penalties; return the penalties before it."""
     nothing = np.empty((0, shape.widths[0]))
-    call = _Call.of(shape, descent, state, BlockRows(nothing, nothing[:, 0], nothing[:, 0], np.empty(0, np.int64), 1))
+    call = _Call.of(shape, descent, state, NetworkRows(nothing, nothing[:, 0], nothing[:, 0], np.empty(0, np.int64), 1))
     if gradient.shape != state["parameters"].shape or gradient.dtype != state["parameters"].dtype:
         raise ValueError("gradients are as parameters are")
     penalties = np.empty(call.configs)
@@ -147,7 +149,7 @@ def descend(
     return penalties
 
 
-def predict(shape: Shape, parameters: FloatArray, x: npt.NDArray[Any]) -> FloatArray:
+def predict(shape: NetworkShape, parameters: FloatArray, x: npt.NDArray[Any]) -> FloatArray:
     """Return the predictions (n, c, outputs) of networks (c, n_parameters) for rows (n, d): values or probabilities."""
     _checked_rows(x, shape)
     widths = np.array(shape.widths, np.int64)
@@ -158,7 +160,7 @@ def predict(shape: Shape, parameters: FloatArray, x: npt.NDArray[Any]) -> FloatA
     return found
 
 
-def predict_runs(shape: Shape, parameters: FloatArray, x: FloatArray, runs: Runs) -> FloatArray:
+def predict_runs(shape: NetworkShape, parameters: FloatArray, x: FloatArray, runs: RowRuns) -> FloatArray:
     """Return predictions (n, outputs) for runs of rows (n, d), each by one of the networks (G, n_parameters)."""
     _checked(x, len(x), shape.widths[0])
     widths = np.array(shape.widths, np.int64)
@@ -170,7 +172,7 @@ def predict_runs(shape: Shape, parameters: FloatArray, x: FloatArray, runs: Runs
 
 
 def _predicting(
-    shape: Shape, widths: IntArray, parameters: FloatArray, configs: int
+    shape: NetworkShape, widths: IntArray, parameters: FloatArray, configs: int
 ) -> tuple[_Networks, npt.NDArray[Any]]:
     """Return networks for prediction, and the buffer for so many configs at once."""
     _checked(parameters, len(parameters), shape.n_parameters)
@@ -210,7 +212,9 @@ class _Call:
     held: Sequence[Any]
 
     @classmethod
-    def of(cls, shape: Shape, descent: Descent, state: Mapping[str, npt.NDArray[Any]], rows: BlockRows) -> _Call:
+    def of(
+        cls, shape: NetworkShape, descent: OptimizerSettings, state: Mapping[str, npt.NDArray[Any]], rows: NetworkRows
+    ) -> _Call:
         parameters, widths = state["parameters"], np.array(shape.widths, np.int64)
         configs, n = len(parameters), len(rows.x)
         moments = [state[name] for name in ("parameters", "first_moment", "second_moment")]
@@ -252,7 +256,7 @@ def _checked(array: npt.NDArray[Any], *shape: int, dtype: np.dtype[Any] = _DOUBL
     return array
 
 
-def _checked_rows(x: npt.NDArray[Any], shape: Shape) -> npt.NDArray[Any]:
+def _checked_rows(x: npt.NDArray[Any], shape: NetworkShape) -> npt.NDArray[Any]:
     return _checked(x, len(x), shape.widths[0], dtype=_SINGLE if x.dtype == _SINGLE else _DOUBLE)
 
 

@@ -15,7 +15,7 @@ HashArray = npt.NDArray[np.uint64]
 _POINTER, _LONG, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 
 
-class Places:
+class GroupPositions:
     """The places of rows that arrive in any order: by group, and within a group by hash.
 
     ``sizes`` (N,) are the rows of each group number, ``order`` (G,) the numbers of groups in order; they begin at ``start``

@@ -21,7 +21,7 @@ from grouplearn.data.files.own_files import PRIVATE, plain_file, replace_file
 from grouplearn.failures import NotMeasured
 from grouplearn.learners.contract.cost import UNKNOWN, Coefficients
 from grouplearn.plan.cost.coefficients import Machine, Rates, default, of_runs
-from grouplearn.plan.explain.measured import Measured, UnitRan, asked_for
+from grouplearn.plan.explain.measured import Measured, MeasuredUnit, asked_for
 from grouplearn.plan.operator_choice import Choice
 from grouplearn.plan.physical import PhysicalPlan
 
@@ -74,7 +74,9 @@ def store_correction(name: str, factor: float) -> None:
     _write(document)
 
 
-def note_run(physical: PhysicalPlan, choice: Choice, units: Mapping[int, UnitRan], outside: ExternalAccess) -> None:
+def note_run(
+    physical: PhysicalPlan, choice: Choice, units: Mapping[int, MeasuredUnit], outside: ExternalAccess
+) -> None:
     """Store the correction that follows from how a run's units ran, beside those of the latest runs.
 
     If the file cannot be written, the correction is lost, not the model. Two processes that write at the same time may lose

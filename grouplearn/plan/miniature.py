@@ -12,7 +12,7 @@ import numpy.typing as npt
 from grouplearn.extract.counts.group_counts import GroupCount
 from grouplearn.plan.cost import durations as cost
 from grouplearn.plan.physical import PhysicalPlan
-from grouplearn.plan.units import Alike
+from grouplearn.plan.units import SimilarTasks
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.operators import searches
 
@@ -86,7 +86,7 @@ def miniature(physical: PhysicalPlan, workers: int) -> Miniature:
     return _bundled(physical, epochs, bundles)
 
 
-def _steps(tasks: Alike, split: npt.NDArray[np.bool_], workers: int, block_rows: int) -> int:
+def _steps(tasks: SimilarTasks, split: npt.NDArray[np.bool_], workers: int, block_rows: int) -> int:
     """Return about how many steps per epoch the split tasks take."""
     blocks = -(-tasks.rows[split] // block_rows)
     return len(tasks.first) * int(np.minimum(workers, blocks).sum())
@@ -100,7 +100,7 @@ def _of_typical_epochs(physical: PhysicalPlan) -> PhysicalPlan:
     return replace(physical, epochs=max(1, passes)) if sums else physical
 
 
-def _bundles(tasks: Alike, split: npt.NDArray[np.bool_], most: int) -> list[list[int]]:
+def _bundles(tasks: SimilarTasks, split: npt.NDArray[np.bool_], most: int) -> list[list[int]]:
     """Return the tasks that stay whole in bundles of about equal cost; the largest tasks are alone."""
     (whole,) = np.nonzero(~split)
     by_cost = whole[np.argsort(-tasks.seconds[whole, 0], kind="stable")].tolist()
@@ -110,7 +110,7 @@ def _bundles(tasks: Alike, split: npt.NDArray[np.bool_], most: int) -> list[list
     return [*([task] for task in by_cost[:alone]), *(rest[start : start + size] for start in range(0, len(rest), size))]
 
 
-def _bundled(physical: PhysicalPlan, epochs: int, bundles: Sequence[tuple[Alike, list[int]]]) -> Miniature:
+def _bundled(physical: PhysicalPlan, epochs: int, bundles: Sequence[tuple[SimilarTasks, list[int]]]) -> Miniature:
     """Return the plan of one group per bundle."""
     stats = physical.stats
     units: list[Unit] = []
@@ -128,7 +128,7 @@ def _bundled(physical: PhysicalPlan, epochs: int, bundles: Sequence[tuple[Alike,
     return Miniature(small, epochs, len(physical.units), counts, largest)
 
 
-def _joined(tasks: Alike, places: Sequence[int]) -> list[Unit]:
+def _joined(tasks: SimilarTasks, places: Sequence[int]) -> list[Unit]:
     """Return the units of a bundle's first task with the cost of all its tasks; a bundle is never split."""
     units = tasks.units(places[0])
     if len(places) == 1 and not units[0].others:

@@ -39,8 +39,8 @@ from grouplearn.plan.packing import (
     pack_configs,
     solves,
 )
-from grouplearn.plan.units import Alike, Units, alike
-from grouplearn.schedule.messages import Blocks, Push, Unit
+from grouplearn.plan.units import SimilarTasks, Units, alike
+from grouplearn.schedule.messages import BlockRange, Push, Unit
 from grouplearn.schedule.operators import prepared
 from grouplearn.schedule.plan_rules import PackBytes
 from grouplearn.schedule.rounds.cells import cell_length
@@ -202,7 +202,7 @@ class PhysicalPlan:
         rows, learner = sum(self.stats.rows[group] for group in groups), self.bound.learner
         return cost.unit_seconds(learner, configs, rows, self.stored, self.epochs, self.outputs, len(groups), rates)
 
-    def cell_seconds(self, rows: int, blocks: Blocks) -> float:
+    def cell_seconds(self, rows: int, blocks: BlockRange) -> float:
         """Return the estimated overhead of a round for the cells of these blocks, besides the arithmetic. In process all
         cells count, as one thread at a time calls a kernel."""
         n_blocks = blocks_of(rows, self.block_rows)
@@ -264,7 +264,7 @@ class PhysicalPlan:
         return sum(float(tasks.seconds.sum()) for tasks in self.alike)
 
     @property
-    def alike(self) -> tuple[Alike, ...]:
+    def alike(self) -> tuple[SimilarTasks, ...]:
         """The units, grouped by what they have in common."""
         return alike(self.units, self.stats.rows)
 

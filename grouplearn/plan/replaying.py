@@ -22,7 +22,7 @@ Trained = tuple[int, int, tuple[int, ...], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class EarlierRun:
     """An earlier run from the catalog: its definition, the rows of its groups, its units, and the visits of its models or
     the pushes to them."""
 
@@ -37,7 +37,7 @@ class Earlier:
     pushes: Mapping[int, tuple[Push, ...]]
 
 
-def check_same(checker: SqlChecker, bound: BoundTrain, earlier: Earlier) -> None:
+def check_same(checker: SqlChecker, bound: BoundTrain, earlier: EarlierRun) -> None:
     """Raise unless the statement trains what the earlier run trained, as far as can be known before rows are read."""
     name, operator = f'model "{earlier.name}"', bound.options.placement.operator
     problem = None
@@ -55,7 +55,7 @@ def check_same(checker: SqlChecker, bound: BoundTrain, earlier: Earlier) -> None
         raise checker.error(problem, replay_span(bound), "A run is repeated by the statement that it was.")
 
 
-def repeated(checker: SqlChecker, physical: PhysicalPlan, earlier: Earlier) -> PhysicalPlan:
+def repeated(checker: SqlChecker, physical: PhysicalPlan, earlier: EarlierRun) -> PhysicalPlan:
     """Return the plan that repeats the earlier run; raise if that run had other rows."""
     units = _units_of(physical, earlier)
     if units is None or physical.stats.rows != earlier.rows:
@@ -74,7 +74,7 @@ def repeated(checker: SqlChecker, physical: PhysicalPlan, earlier: Earlier) -> P
     return plan
 
 
-def _units_of(physical: PhysicalPlan, earlier: Earlier) -> tuple[Unit, ...] | None:
+def _units_of(physical: PhysicalPlan, earlier: EarlierRun) -> tuple[Unit, ...] | None:
     """Return the units of the earlier run: today's with the packs of then; None if it had others."""
     planned = {(frozenset(unit.groups), unit.fold): unit for unit in physical.units}
     groups: defaultdict[tuple[int, tuple[int, ...], int], set[int]] = defaultdict(set)

@@ -19,7 +19,7 @@ Groups = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
+class SimilarTasks:
     """Tasks whose units differ only in their groups and costs, in order.
 
     ``first`` are the units of the first task; per task there are ``groups``, ``rows`` (int64) and the ``seconds`` of its
@@ -98,7 +98,7 @@ class Units(Sequence[Unit]):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def alike(self) -> tuple[Alike, ...]:
+    def alike(self) -> tuple[SimilarTasks, ...]:
         """Return the stacked tasks and the others."""
         each = len(self._packs) * len(self._folds)
         side_by_side = np.fromiter((len(groups) > 1 for groups in with_checks(self._tasks)), bool, len(self._tasks))
@@ -113,11 +113,11 @@ class Units(Sequence[Unit]):
                     else tuple(self._tasks[n] for n in with_checks(places))
                 )
                 first = self[int(places[0]) * each : (int(places[0]) + 1) * each]
-                found.append(Alike(first, groups, self._rows[places], seconds[places], side_by_side[places]))
+                found.append(SimilarTasks(first, groups, self._rows[places], seconds[places], side_by_side[places]))
         return tuple(sorted(found, key=lambda alike: alike.first[0].id))
 
 
-def alike(units: Sequence[Unit], rows: Sequence[int]) -> tuple[Alike, ...]:
+def alike(units: Sequence[Unit], rows: Sequence[int]) -> tuple[SimilarTasks, ...]:
     """Return the units grouped by what they have in common; ``rows`` are those of each group."""
     if isinstance(units, Units):
         return units.alike()
@@ -128,7 +128,7 @@ def alike(units: Sequence[Unit], rows: Sequence[int]) -> tuple[Alike, ...]:
     for task in with_checks(tasks.values()):
         same[tuple((unit.configs, unit.fold, unit.folds, unit.stacked) for unit in task)].append(task)
     return tuple(
-        Alike(
+        SimilarTasks(
             tuple(members[0]),
             tuple(task[0].groups for task in members),
             np.array([sum(rows[group] for group in task[0].groups) for task in members], np.int64),

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.dataset import FloatArray
 from grouplearn.data.encoders import DENSE_COLUMNS, FittedItem
-from grouplearn.kernels.library import Runs
+from grouplearn.kernels.library import RowRuns
 from grouplearn.kernels.scoring import Encoders, LinearModels, Link, linked
 from grouplearn.kernels.trees import Forests
 from grouplearn.learners import registry
@@ -61,7 +61,7 @@ class ModelsInRuns:
     """Predicts lines of numbers with the learner's ``score_runs``, the rows of each group being a run."""
 
     encoders: Encoders
-    scores: Callable[[FloatArray, Runs], FloatArray]
+    scores: Callable[[FloatArray, RowRuns], FloatArray]
     output: Output
     #: Which classes each group has.
     classes: Sequence[tuple[int, ...]]
@@ -91,7 +91,7 @@ class ModelsInRuns:
         usable = np.flatnonzero((group >= 0) & np.isfinite(features).all(axis=1))
         order = usable[np.argsort(group[usable], kind="stable")]
         model, first = np.unique(group[order], return_index=True)
-        runs = Runs(np.append(first, len(order)).astype(np.int64), model.astype(np.int64))
+        runs = RowRuns(np.append(first, len(order)).astype(np.int64), model.astype(np.int64))
         # Extreme features may overflow: an infinite value is a prediction, NaN is none.
         with np.errstate(over="ignore", invalid="ignore"):
             scores = self.scores(np.ascontiguousarray(features[order]), runs)

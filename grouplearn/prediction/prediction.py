@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from grouplearn.catalog import naming
 from grouplearn.catalog.checks.trust import Guard
 from grouplearn.catalog.lookup.attached import attachments_of
-from grouplearn.catalog.lookup.references import Key, Sought, committed, find, is_identity, meant_by, where_called
+from grouplearn.catalog.lookup.references import Key, Reference, committed, find, is_identity, meant_by, where_called
 from grouplearn.catalog.predicting_connections import (
     TRANSACTION,
     PredictingConnection,
@@ -33,7 +33,7 @@ from grouplearn.catalog.predicting_connections import (
 from grouplearn.catalog.records import ModelDefinition, StoredModel
 from grouplearn.catalog.schema import in_own_transaction
 from grouplearn.errors import data_error
-from grouplearn.prediction.predictions import Part
+from grouplearn.prediction.predictions import PredictionPart
 from grouplearn.prediction.rows.exact_rows import ExactRows
 from grouplearn.prediction.scoring import Scorer, load_scorer
 
@@ -91,7 +91,7 @@ class _Found:
     transaction: int | None = None
     text: str | None = None
     models: dict[tuple[Hashable, str], Key] = field(default_factory=dict)
-    sought: dict[tuple[Hashable, str], Sought] = field(default_factory=dict)
+    sought: dict[tuple[Hashable, str], Reference] = field(default_factory=dict)
     recent: tuple[Caller | None, dict[str, Key]] = (None, {})
 
 
@@ -165,7 +165,12 @@ class Predictor:
         return [entry for entry in self._uncommitted if entry.transaction == transaction]
 
     def predict(
-        self, caller: Caller, reference: str, rows: Any, exact: ExactRows | None = None, part: Part = Part.ALL
+        self,
+        caller: Caller,
+        reference: str,
+        rows: Any,
+        exact: ExactRows | None = None,
+        part: PredictionPart = PredictionPart.ALL,
     ) -> Any:
         """Return a model's predictions, or a part of each, for a struct array of rows without NULLs."""
         with _Cursor(self, caller.session) as cursor:
@@ -192,7 +197,12 @@ class Predictor:
         return cursor
 
     def predict_each(
-        self, caller: Caller, models: Any, rows: Any, exact: ExactRows | None = None, part: Part = Part.ALL
+        self,
+        caller: Caller,
+        models: Any,
+        rows: Any,
+        exact: ExactRows | None = None,
+        part: PredictionPart = PredictionPart.ALL,
     ) -> Any:
         """Return the predictions for rows that each name their model; a NULL model or row gives NULL."""
         if not _is_text(models.type):
@@ -288,7 +298,7 @@ class Predictor:
 
     def _sought(
         self, cursor: duckdb.DuckDBPyConnection, caller: Caller, reference: str, without: Collection[Key]
-    ) -> Sought:
+    ) -> Reference:
         """Return what a reference may mean where the query calls ``predict``, apart from models that are changed, ``without``."""
         written = [
             (own.catalog or "", entry.id, own.schema, own.name)

@@ -30,7 +30,7 @@ ARROW_TYPE = pa.struct(
 )
 
 
-class Part(enum.IntEnum):
+class PredictionPart(enum.IntEnum):
     """The requested part of a prediction; ``udfs/native/predicting.cpp`` and ``udfs/predict.sql`` have the same numbers."""
 
     ALL = 0
@@ -40,7 +40,7 @@ class Part(enum.IntEnum):
     @property
     def type(self) -> pa.DataType:
         """The Arrow type of the part."""
-        return ARROW_TYPE if self is Part.ALL else pa.float64()
+        return ARROW_TYPE if self is PredictionPart.ALL else pa.float64()
 
 
 class Predictions:
@@ -52,21 +52,23 @@ class Predictions:
         self._levels = np.array([*levels, -1], dtype=np.int32)
         self._level_names = pa.array(level_names(definition), pa.string())
 
-    def of(self, outputs: FloatArray, group: Codes, part: Part) -> Any:
+    def of(self, outputs: FloatArray, group: Codes, part: PredictionPart) -> Any:
         """Return the requested part of outputs (n, width) from groups at these places (-1: none).
 
         Raises DataError for the value of a class, or the probability of an output without one.
         """
         missing = self.output.missing(outputs)
-        if part is Part.ALL:
+        if part is PredictionPart.ALL:
             return self._structs(outputs, missing, group)
         place = None
         try:
-            place = self.output.value() if part is Part.VALUE else self.output.probability()
+            place = self.output.value() if part is PredictionPart.VALUE else self.output.probability()
         except ValueError as error:
             if not missing.all():
                 what = (
-                    "predict_value is for numbers" if part is Part.VALUE else "predict_probability is for two classes"
+                    "predict_value is for numbers"
+                    if part is PredictionPart.VALUE
+                    else "predict_probability is for two classes"
                 )
                 raise data_error(f'{what}, and model "{self._name}" {error}') from None
         if place is None:

@@ -28,7 +28,7 @@ from grouplearn.models.forms.form import GroupModel
 from grouplearn.models.forms.routed import GROUP, NUMERIC, evaluated, item_alias, routed_cte, rows_cte
 from grouplearn.prediction.compiled import CompiledModel, ModelsInRuns
 from grouplearn.prediction.group_models import load_groups
-from grouplearn.prediction.predictions import Part, Predictions
+from grouplearn.prediction.predictions import PredictionPart, Predictions
 from grouplearn.prediction.rows.exact_rows import ExactRows
 from grouplearn.prediction.rows.known_values import Codes
 from grouplearn.prediction.rows.own_columns import OwnColumns
@@ -89,7 +89,9 @@ class Scorer:
             )
         return learner_named(definition.learner)
 
-    def score(self, cursor: Cursor, rows: Any, exact: ExactRows | None = None, part: Part = Part.ALL) -> Any:
+    def score(
+        self, cursor: Cursor, rows: Any, exact: ExactRows | None = None, part: PredictionPart = PredictionPart.ALL
+    ) -> Any:
         """Return the predictions for a struct array of rows without NULLs, in order, or a part of each.
 
         ``exact`` are the same rows if Arrow changes their values. ``cursor`` opens a connection for keys and items that are

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from grouplearn.schedule.messages import Blocks
+from grouplearn.schedule.messages import BlockRange
 from grouplearn.train.local_rounds import Cell
 from grouplearn.train.rows.prepare import Prepared
 
 #: Group, fold, a run of its blocks, and the part of its held-out rows.
-PartKey = tuple[int, int, Blocks, Blocks]
+PartKey = tuple[int, int, BlockRange, BlockRange]
 
 
 @dataclass
@@ -32,16 +32,16 @@ class HeldRows:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._runs: defaultdict[int, list[Blocks]] = defaultdict(list)
+        self._runs: defaultdict[int, list[BlockRange]] = defaultdict(list)
         self._parts: dict[PartKey, _Place] = {}
         self._cells: defaultdict[int, dict[int, dict[int, Cell]]] = defaultdict(dict)  # by group and unit
 
-    def load(self, group: int, blocks: Blocks) -> None:
+    def load(self, group: int, blocks: BlockRange) -> None:
         """Note a run of blocks that a worker is told to load."""
         with self._lock:
             self._runs[group].append(blocks)
 
-    def runs(self, group: int) -> Sequence[Blocks]:
+    def runs(self, group: int) -> Sequence[BlockRange]:
         """Return the runs of a group, in the order in which they were loaded."""
         with self._lock:
             return tuple(self._runs[group])

@@ -14,7 +14,7 @@ from grouplearn.failures import StatementInterrupted, TrainingFailed
 from grouplearn.kernels.library import on_threads
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.runtime.held_rows import HeldRows
-from grouplearn.runtime.worker import LastTaken, Watch, Worker, outline_or_failed
+from grouplearn.runtime.worker import InputCache, Watch, Worker, outline_or_failed
 from grouplearn.schedule.messages import (
     Discard,
     Finish,
@@ -31,7 +31,7 @@ from grouplearn.schedule.messages import (
     WorkerReady,
 )
 from grouplearn.train.job import Job, Observer, UnitResult
-from grouplearn.train.rows.prepare import Outline
+from grouplearn.train.rows.prepare import GroupOutline
 from grouplearn.train.rows.used import GroupFailed
 from grouplearn.train.sharded.descent import Product, Takes
 from grouplearn.train.sharded.steps import StepAnswer, StepLog, product_bytes, taken_of
@@ -176,11 +176,11 @@ class _Workers:
         return self._cores // max(1, min(self._running, len(self._orders)))
 
     def _follow_orders(self, worker: int) -> None:
-        own, taken = Worker(self._job, shared=self._held), LastTaken()
+        own, taken = Worker(self._job, shared=self._held), InputCache()
         while not isinstance(order := self._orders[worker].get(), Finish) and not self._stop.is_set():
             self._follow(order, own, worker, taken)
 
-    def _follow(self, order: Instruction, own: Worker, worker: int, taken: LastTaken) -> None:
+    def _follow(self, order: Instruction, own: Worker, worker: int, taken: InputCache) -> None:
         match order:
             case Load(_, group, blocks):
                 own.load(group, blocks)
@@ -191,7 +191,7 @@ class _Workers:
             case RunStep(_, step):
                 self._news.put(self._step(own, worker, step, taken))
 
-    def _step(self, own: Worker, worker: int, step: Step, taken: LastTaken) -> StepAnswer:
+    def _step(self, own: Worker, worker: int, step: Step, taken: InputCache) -> StepAnswer:
         takes: Takes | list[Product]
         if step.round is not None:
             takes, fetched = Takes(lambda number, piece: self._products.one(worker, step.takes[number], piece)), 0
@@ -228,7 +228,7 @@ class _Here(_Workers):
 
     def __init__(self, job: Job, operator: Operator, workers: int, observer: Observer, cores: int) -> None:
         super().__init__(job, operator, workers, observer, cores)
-        self._own = [(Worker(job, shared=self._held), LastTaken()) for _ in range(workers)]
+        self._own = [(Worker(job, shared=self._held), InputCache()) for _ in range(workers)]
         self._cancelled: Callable[[], bool] = self._stop.is_set
 
     def run(self, cancelled: Callable[[], bool]) -> tuple[UnitResult, ...]:
@@ -255,9 +255,9 @@ class _Outlines:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._lock = threading.Lock()
-        self._known: dict[tuple[int, int], Outline | GroupFailed] = {}
+        self._known: dict[tuple[int, int], GroupOutline | GroupFailed] = {}
 
-    def of(self, unit: Unit) -> Outline | GroupFailed:
+    def of(self, unit: Unit) -> GroupOutline | GroupFailed:
         """Return the outline of a unit's group under its fold."""
         key = (unit.group, unit.fold)
         with self._lock:

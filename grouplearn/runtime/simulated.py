@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from grouplearn.schedule.messages import (
-    Blocks,
+    BlockRange,
     Discard,
     Finish,
     Instruction,
@@ -69,7 +69,7 @@ class Costs:
     straggler. ``shared`` is the part of a whole unit's work in which idle workers help.
     """
 
-    share: Callable[[int, Blocks], float] = lambda _group, _blocks: 1.0
+    share: Callable[[int, BlockRange], float] = lambda _group, _blocks: 1.0
     row_bytes: Callable[[int], float] = lambda _group: 0.0
     state_bytes: Callable[[Unit], float] = lambda _unit: 0.0
     gradient_bytes: Callable[[Unit], float] = lambda _unit: 0.0

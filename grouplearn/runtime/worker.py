@@ -14,7 +14,7 @@ from grouplearn.data.shard import RowNumbers
 from grouplearn.kernels.library import processor_seconds
 from grouplearn.learners.contract.control import Gang, Interrupted
 from grouplearn.runtime.held_rows import HeldRows
-from grouplearn.schedule.messages import Blocks, Part, Step, Unit
+from grouplearn.schedule.messages import BlockRange, Part, Step, Unit
 from grouplearn.schedule.sharded.partition import cut_evenly
 from grouplearn.train.fit import fit_together
 from grouplearn.train.job import GroupFacts, Job, StepRecord, UnitResult, group_of, groups_of
@@ -23,7 +23,7 @@ from grouplearn.train.reasons import or_failed, reason_of
 from grouplearn.train.results.checkpoints import Checkpointer, Timer
 from grouplearn.train.results.evaluation import evaluate
 from grouplearn.train.rows.prepare import (
-    Outline,
+    GroupOutline,
     Prepared,
     encode_blocks,
     outline,
@@ -33,7 +33,7 @@ from grouplearn.train.rows.prepare import (
 )
 from grouplearn.train.rows.sources import RowsAtHand, RowSource, dataset_bytes, row_bytes
 from grouplearn.train.rows.used import GroupFailed, count
-from grouplearn.train.sharded.descent import Product, Reached, RoundStep, Takes, cells_with_rows, own_blocks
+from grouplearn.train.sharded.descent import Product, RoundStep, Takes, WorkerState, cells_with_rows, own_blocks
 from grouplearn.train.sharded.pushing import whole_order
 from grouplearn.train.sharded.steps import StepAnswer, finish, goes_on, make
 from grouplearn.train.unit import failed_unit, kept, pack_of, train_unit
@@ -68,7 +68,7 @@ class NotFetched(Exception):
 
 
 @dataclass
-class LastTaken:
+class InputCache:
     """The last inputs that a worker took: with several partitions of a group, it takes each model only once."""
 
     key: tuple[int, tuple[int, ...], Part | None] | None = None
@@ -110,10 +110,10 @@ class Worker:
         self._of_rounds = self._held if shared is None else shared
         self._together: dict[int, tuple[Pack, Training, int]] = {}
         self._clocks: dict[int, Timer] = {}
-        self._reached: dict[int, dict[int, Reached]] = defaultdict(dict)  # by group and unit
+        self._reached: dict[int, dict[int, WorkerState]] = defaultdict(dict)  # by group and unit
         self._loaded = 0
 
-    def load(self, group: int, blocks: Blocks | None = None) -> None:
+    def load(self, group: int, blocks: BlockRange | None = None) -> None:
         """Make a group, or some of its blocks, available; rows are prepared when they are first used."""
         if blocks is None:
             self._wholes.pop(group, None)
@@ -175,7 +175,7 @@ class Worker:
     def step(
         self,
         step: Step,
-        decided: Outline | GroupFailed,
+        decided: GroupOutline | GroupFailed,
         takes: Sequence[Product] | Takes,
         fetched: int,
         watch: Watch,
@@ -196,7 +196,7 @@ class Worker:
     def _answer(
         self,
         step: Step,
-        decided: Outline | GroupFailed,
+        decided: GroupOutline | GroupFailed,
         takes: Sequence[Product] | Takes,
         report: Callable[[int], None],
         cancelled: Callable[[], bool],
@@ -234,10 +234,10 @@ class Worker:
         except Exception as error:
             return _broken_step(step, error, decided.facts)
 
-    def _rounds(self, pack: Pack, step: Step, takes: Takes, decided: Outline) -> RoundStep:
+    def _rounds(self, pack: Pack, step: Step, takes: Takes, decided: GroupOutline) -> RoundStep:
         unit = step.unit
         cells = self._of_rounds.cells(unit.group, unit.id)
-        reached = self._reached[unit.group].setdefault(unit.id, Reached(cells=cells))
+        reached = self._reached[unit.group].setdefault(unit.id, WorkerState(cells=cells))
         return RoundStep(pack, step, takes, reached, cells_with_rows(decided))
 
     def _checkpointer(self, unit: Unit) -> Checkpointer:
@@ -245,7 +245,7 @@ class Worker:
         clock = self._clocks.setdefault(unit.id, Timer())
         return Checkpointer.of(self._job.training.states, unit, unit.configs, clock=clock)
 
-    def join(self, step: Step, decided: Outline, gang: Gang, watch: Watch) -> StepAnswer:
+    def join(self, step: Step, decided: GroupOutline, gang: Gang, watch: Watch) -> StepAnswer:
         """Train a unit as one member of a gang; the product is the evaluation of the finished models on the member's rows.
 
         The first member evaluates all held-out rows, and keeps the models until ``conclude``. Raises Interrupted and
@@ -255,7 +255,7 @@ class Worker:
         unit = step.unit
         try:
             with np.errstate(all="ignore"), cancellable_kernels(watch.cancelled):
-                part = self.part(_with_own_blocks(step, decided), decided, Blocks(0, decided.n_blocks))
+                part = self.part(_with_own_blocks(step, decided), decided, BlockRange(0, decided.n_blocks))
                 pack = pack_of(self._job, unit, unit.configs, part, throttled.add, watch.cancelled)
                 training = fit_together(pack, gang)
                 if step.rank:
@@ -285,7 +285,7 @@ class Worker:
             answer = _broken_step(step, error, pack.prepared.facts)
         return replace(answer, record=self._record(step, watch, started, fetched + exchanged))
 
-    def part(self, step: Step, decided: Outline, held_out: Blocks | None = None) -> Prepared:
+    def part(self, step: Step, decided: GroupOutline, held_out: BlockRange | None = None) -> Prepared:
         """Return the encoded blocks of a step, with their pieces of the held-out rows or the pieces ``held_out``."""
         unit = step.unit
         wanted = decided.blocks_of(step) if step.round is None else own_blocks(decided, step)
@@ -298,7 +298,7 @@ class Worker:
         part = held.part(key, lambda: self._encoded(unit.group, decided, run, pieces))
         return part.part(wanted) if held_out is None else part
 
-    def _encoded(self, group: int, decided: Outline, run: Blocks, pieces: Blocks) -> Prepared:
+    def _encoded(self, group: int, decided: GroupOutline, run: BlockRange, pieces: BlockRange) -> Prepared:
         if not stays_stored(self._job, group_of(self._job, group)):
             return encode_blocks(self._job, decided, run, pieces, self._counted_rows)
         part = stored_blocks(self._job, decided, run, pieces)
@@ -329,14 +329,14 @@ class Worker:
         )
 
 
-def _about(step: Step, decided: Outline) -> Step:
+def _about(step: Step, decided: GroupOutline) -> Step:
     """Return a step with its partition's actual blocks."""
     if step.round is not None:
         return replace(step, blocks=own_blocks(decided, step))
     return step if step.partition is None else replace(step, blocks=decided.partition(step.partition))
 
 
-def _with_own_blocks(step: Step, decided: Outline) -> Step:
+def _with_own_blocks(step: Step, decided: GroupOutline) -> Step:
     """Return a member's step with its part of the actual blocks: schedules also count blocks of rows that do not train."""
     if decided.n_blocks < step.size:
         blocks, workers = count(decided.n_blocks, "block"), count(step.size, "worker")
@@ -363,7 +363,7 @@ def _prepared_or_failed(job: Job, unit: Unit) -> Prepared | GroupFailed:
     return or_failed(lambda: prepare(job, group_of(job, unit.group), unit.fold))
 
 
-def outline_or_failed(job: Job, unit: Unit) -> Outline | GroupFailed:
+def outline_or_failed(job: Job, unit: Unit) -> GroupOutline | GroupFailed:
     """Return the outline of a unit's group, or why the group cannot be trained."""
     return or_failed(lambda: outline(job, group_of(job, unit.group), unit.fold))
 

@@ -93,7 +93,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class BlockRange:
     """The blocks [first, last) of a group; for schedules this is a shard."""
 
     first: int
@@ -166,7 +166,7 @@ class Step:
     unit: Unit
     kind: StepKind
     epoch: int = 0
-    blocks: Blocks | None = None
+    blocks: BlockRange | None = None
     takes: tuple[int, ...] = ()
     rank: int = 0
     size: int = 1
@@ -269,7 +269,7 @@ class Load:
 
     worker: int
     group: int
-    blocks: Blocks | None = None
+    blocks: BlockRange | None = None
 
 
 @dataclass(frozen=True, slots=True)

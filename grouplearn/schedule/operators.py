@@ -48,7 +48,7 @@ class RunRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Declaration:
+class OperatorDeclaration:
     """An operator: its state machine, and how it runs each access pattern.
 
     ``models_depend_on`` names what its models depend on besides data and options. ``whole``: it runs a unit as a whole, so
@@ -124,15 +124,15 @@ _AVERAGED: Mapping[AccessName, RunRules] = {access.name: _NEVER_AVERAGED for acc
 _NEVER_HOPS = RunRules((), "only what trains batch by batch can go from worker to worker between batches")
 _NO_ROUNDS = RunRules((), "only what trains one block of columns after the other goes by such rounds")
 _STAYS_WHOLE = RunRules((), "each of its rounds takes what the one before made of all rows of a group, on one worker")
-OPERATORS: Mapping[str, Declaration] = MappingProxyType(
+OPERATORS: Mapping[str, OperatorDeclaration] = MappingProxyType(
     {
-        GroupTaskParallel.name: Declaration(
+        GroupTaskParallel.name: OperatorDeclaration(
             lambda units, _: GroupTaskParallel(units), whole=True, closed_form=closed_forms.group_task_parallel
         ),
-        ModelTaskParallel.name: Declaration(
+        ModelTaskParallel.name: OperatorDeclaration(
             lambda units, _: ModelTaskParallel(units), whole=True, closed_form=closed_forms.model_task_parallel
         ),
-        Gap.name: Declaration(
+        Gap.name: OperatorDeclaration(
             Gap,
             {
                 BOOSTING.name: _in_gangs(
@@ -142,7 +142,7 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
             },
             closed_form=closed_forms.gap,
         ),
-        Mop.name: Declaration(
+        Mop.name: OperatorDeclaration(
             Mop,
             {
                 SUMS.name: _NEVER_HOPS,
@@ -158,7 +158,7 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
             prepared=mop_rules.prepared,
             plan=mop_rules.PLAN,
         ),
-        Averaging.name: Declaration(
+        Averaging.name: OperatorDeclaration(
             Averaging,
             _AVERAGED,
             models_depend_on="the number of partitions",
@@ -170,7 +170,7 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
             prepared=round_rules.prepared,
             plan=round_rules.AVERAGING,
         ),
-        ParameterServer.name: Declaration(
+        ParameterServer.name: OperatorDeclaration(
             ParameterServer,
             _AVERAGED,
             models_depend_on="the number of partitions and the order of their pushes",
@@ -182,19 +182,19 @@ OPERATORS: Mapping[str, Declaration] = MappingProxyType(
             prepared=round_rules.prepared,
             plan=round_rules.SERVER,
         ),
-        CoordinateDescent.name: Declaration(
+        CoordinateDescent.name: OperatorDeclaration(
             CoordinateDescent,
             {access.name: _NO_ROUNDS for access in (SUMS, PASSES, BOOSTING)},
             closed_form=closed_forms.coordinate_descent,
             plan=round_rules.DESCENT,
         ),
-        DataParallel.name: Declaration(
+        DataParallel.name: OperatorDeclaration(
             DataParallel,
             _of_gangs("its workers are processes that talk to each other in every batch or tree"),
             divides=True,
             closed_form=closed_forms.data_parallel,
         ),
-        Switching.name: Declaration(
+        Switching.name: OperatorDeclaration(
             Switching, _of_gangs("it ends in data parallelism, whose workers are processes"), divides=True
         ),
     }

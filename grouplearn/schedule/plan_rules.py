@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from grouplearn.schedule.messages import Blocks, Push, Unit
+from grouplearn.schedule.messages import BlockRange, Push, Unit
 from grouplearn.schedule.options import Contradiction
 from grouplearn.schedule.workload import Workload
 
 #: The blocks of each shard of a group, by place.
-Shards = Mapping[int, Mapping[int, Blocks]]
+Shards = Mapping[int, Mapping[int, BlockRange]]
 #: The pushes to each unit, in order.
 Pushes = Mapping[int, tuple[Push, ...]]
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from grouplearn.schedule.messages import Blocks
+from grouplearn.schedule.messages import BlockRange
 
 
-def visits(shards: Mapping[int, Blocks]) -> tuple[tuple[int, Blocks], ...]:
+def visits(shards: Mapping[int, BlockRange]) -> tuple[tuple[int, BlockRange], ...]:
     """Return the blocks that an epoch visits and their places, in order."""
     return tuple(sorted(shards.items(), key=lambda each: each[1].first))

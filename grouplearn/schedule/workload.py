@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 from grouplearn.learners.contract.access import AccessName
 from grouplearn.schedule.averages import Averages
-from grouplearn.schedule.messages import Blocks, EpochRound, Push, StepKind, Unit
+from grouplearn.schedule.messages import BlockRange, EpochRound, Push, StepKind, Unit
 from grouplearn.schedule.options import OperatorOption, one_of, whole
 from grouplearn.schedule.sharded.partition import blocks_of, rows_in
 
 #: The blocks of each visit in order, by unit and epoch.
-Visits = Mapping[int, Mapping[int, tuple[Blocks, ...]]]
+Visits = Mapping[int, Mapping[int, tuple[BlockRange, ...]]]
 #: Who decides where a unit hops to (Nakandala, Zhang and Kumar 2020, 5.1 to 5.3).
 Scheduler = Literal["randomized", "vector", "exact"]
 SCHEDULERS: tuple[Scheduler, ...] = ("randomized", "vector", "exact")
@@ -118,7 +118,7 @@ class Workload:
         """Return the rows of ``unit`` that members of a gang can share."""
         return sum((self.training_rows or self.rows)[group] for group in unit.groups)
 
-    def cost(self, unit: Unit, kind: StepKind, blocks: Blocks | None, within: EpochRound | None = None) -> float:
+    def cost(self, unit: Unit, kind: StepKind, blocks: BlockRange | None, within: EpochRound | None = None) -> float:
         """Return the estimated seconds of a step: its share of the unit's passes and rows, or of what solving takes, so that all
         steps add up to the unit; ``within`` an epoch of rounds, each round is an equal part of a pass."""
         if kind == "update":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from grouplearn.learners.contract.config import Config
-from grouplearn.search.procedure import WORST, Go, Judgment, ranked
+from grouplearn.search.procedure import WORST, Judgment, TrialBudget, ranked
 
 
 class Asha:
@@ -38,12 +38,12 @@ class Asha:
         self._lost: list[set[int]] = [set() for _ in self._rungs]
         self._judged: tuple[Judgment, ...] = ()
 
-    def begin(self) -> tuple[Go, ...]:
+    def begin(self) -> tuple[TrialBudget, ...]:
         """Return the first configurations, one per slot."""
         self._fill()
         return self._round()
 
-    def on(self, values: Mapping[int, float]) -> tuple[Go, ...]:
+    def on(self, values: Mapping[int, float]) -> tuple[TrialBudget, ...]:
         """Record the trials that reached their rung, and fill free slots."""
         for trial, rung in list(self._running.items()):
             if values[trial] == WORST or self._reached[trial] >= self._rungs[rung]:
@@ -119,14 +119,14 @@ class Asha:
         self._promoted[rung].add(trial)
         self._running[trial] = rung + 1
 
-    def _round(self) -> tuple[Go, ...]:
+    def _round(self) -> tuple[TrialBudget, ...]:
         """Train all running trials until the first of them reaches its rung."""
         if not self._running:
             return ()
         missing = {trial: self._rungs[rung] - self._reached[trial] for trial, rung in self._running.items()}
         for trial, lacks in missing.items():
             self._reached[trial] += lacks if self._whole else min(missing.values())
-        return tuple(Go(trial, self._configs[trial], self._reached[trial]) for trial in sorted(self._running))
+        return tuple(TrialBudget(trial, self._configs[trial], self._reached[trial]) for trial in sorted(self._running))
 
 
 def rungs(budget: int, factor: int, least: int) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from grouplearn.interrupting import check_interrupt, with_checks
 from grouplearn.learners.contract.config import Config
 from grouplearn.search.group_normaliser import GroupNormaliser
-from grouplearn.search.procedure import WORST, Go, Judgment, Procedure
+from grouplearn.search.procedure import WORST, Judgment, Procedure, TrialBudget
 from grouplearn.search.procedures import SearchPlan
 
 Key = tuple[int, int]
@@ -46,7 +46,7 @@ class _Scope:
     procedure: Procedure
     groups: tuple[int, ...]
     numbers: dict[int, int] = field(default_factory=dict)
-    going: tuple[Go, ...] = ()
+    going: tuple[TrialBudget, ...] = ()
     uncounted: list[Judgment] = field(default_factory=list)
     counts: bool = False
 
@@ -128,7 +128,7 @@ class GroupedSearch:
         while scope.going and self._dropped.issuperset(self._keys(scope)):
             self._go_on(scope, scope.procedure.on({go.trial: WORST for go in scope.going}))
 
-    def _go_on(self, scope: _Scope, goes: tuple[Go, ...]) -> None:
+    def _go_on(self, scope: _Scope, goes: tuple[TrialBudget, ...]) -> None:
         for go in with_checks(goes):
             if go.trial not in scope.numbers:
                 parent = None if go.parent is None else scope.numbers[go.parent]

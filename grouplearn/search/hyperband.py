@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from grouplearn.learners.contract.config import Config
-from grouplearn.search.procedure import Go, Judgment, ranked
+from grouplearn.search.procedure import Judgment, TrialBudget, ranked
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ class _Halving:
         self._rungs, self._configs, self._seed, self._place = rungs, configs, seed, 0
         self.going = tuple(configs)
 
-    def trials(self) -> Iterator[Go]:
+    def trials(self) -> Iterator[TrialBudget]:
         for trial in self.going:
-            yield Go(trial, self._configs[trial], self._rungs[self._place].budget)
+            yield TrialBudget(trial, self._configs[trial], self._rungs[self._place].budget)
 
     def advance(self, values: Mapping[int, float]) -> tuple[Judgment, ...]:
         """Halve the trials; return their rung's judgment of each."""
@@ -90,11 +90,11 @@ class Hyperband:
             self._brackets.append(_Halving(rungs, {number: configs[number] for number in numbers}, seed))
             first += rungs[0].trials
 
-    def begin(self) -> tuple[Go, ...]:
+    def begin(self) -> tuple[TrialBudget, ...]:
         """Return the first rung of every bracket."""
         return tuple(go for bracket in self._brackets for go in bracket.trials())
 
-    def on(self, values: Mapping[int, float]) -> tuple[Go, ...]:
+    def on(self, values: Mapping[int, float]) -> tuple[TrialBudget, ...]:
         """Halve every bracket; return their next rungs."""
         halved = [bracket.advance(values) for bracket in self._brackets if bracket.going]
         self._judged = tuple(judgment for judgments in halved for judgment in judgments)

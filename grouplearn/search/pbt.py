@@ -9,7 +9,7 @@ import numpy as np
 
 from grouplearn.interrupting import check_interrupt
 from grouplearn.learners.contract.config import Config
-from grouplearn.search.procedure import Go, WithoutRungs, ranked
+from grouplearn.search.procedure import TrialBudget, WithoutRungs, ranked
 from grouplearn.search.space import Choices, Dimension, Range, distinct_points, drawn, identity
 
 #: Share of the population that is replaced, and share that is copied (truncation selection, Jaderberg et al. 2017, 4.1.1).
@@ -46,11 +46,11 @@ class Pbt(WithoutRungs):
         self._had = {identity(config) for config in configs}
         self._points = math.prod(map(distinct_points, dimensions))
 
-    def begin(self) -> tuple[Go, ...]:
+    def begin(self) -> tuple[TrialBudget, ...]:
         """Return the population, to train to the first barrier."""
         return self._round({})
 
-    def on(self, values: Mapping[int, float]) -> tuple[Go, ...]:
+    def on(self, values: Mapping[int, float]) -> tuple[TrialBudget, ...]:
         """Replace the worst by changed copies of the best; the last barrier ends the search."""
         best = ranked(values, self._seed)
         if self._epochs >= self._most or not best:
@@ -90,9 +90,9 @@ class Pbt(WithoutRungs):
             changed = attempt if self._alike(config, attempt) else changed
         return changed
 
-    def _round(self, parents: Mapping[int, int]) -> tuple[Go, ...]:
+    def _round(self, parents: Mapping[int, int]) -> tuple[TrialBudget, ...]:
         members = sorted(self._population.items())
-        return tuple(Go(trial, config, self._epochs, parents.get(trial)) for trial, config in members)
+        return tuple(TrialBudget(trial, config, self._epochs, parents.get(trial)) for trial, config in members)
 
 
 def _changed(dimension: Dimension, config: Config, resample: float, generator: np.random.Generator) -> Config:

@@ -20,7 +20,7 @@ WORST = -math.inf
 
 
 @dataclass(frozen=True, slots=True)
-class Go:
+class TrialBudget:
     """A trial of the next round: it trains until it has had ``budget``, counted over all rounds.
 
     A new trial begins from scratch, or from a copy of its ``parent``'s state.
@@ -44,11 +44,11 @@ class Judgment:
 class Procedure(Protocol):
     """Decides about the trials of one group, or of all groups together."""
 
-    def begin(self) -> tuple[Go, ...]:
+    def begin(self) -> tuple[TrialBudget, ...]:
         """Return the trials of the first round."""
         ...
 
-    def on(self, values: Mapping[int, float]) -> tuple[Go, ...]:
+    def on(self, values: Mapping[int, float]) -> tuple[TrialBudget, ...]:
         """Take the value of every trial of the round at its barrier (greater is better), and return the next round.
 
         Nothing is returned when the search is over. Trials of value ``WORST`` are never continued or copied.

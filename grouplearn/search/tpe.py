@@ -8,7 +8,7 @@ from typing import Any
 
 from grouplearn.failures import not_installed
 from grouplearn.learners.contract.config import Config
-from grouplearn.search.procedure import WORST, Go, WithoutRungs
+from grouplearn.search.procedure import WORST, TrialBudget, WithoutRungs
 from grouplearn.search.space import Choices, Dimension
 
 #: Configurations drawn at random before the first estimate: optuna's default.
@@ -31,11 +31,11 @@ class Tpe(WithoutRungs):
         self._study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed % _SEEDS))
         self._asked: dict[int, Any] = {}
 
-    def begin(self) -> tuple[Go, ...]:
+    def begin(self) -> tuple[TrialBudget, ...]:
         """Return the configurations drawn at random."""
         return tuple(self._ask() for _ in range(min(STARTUP, self._trials)))
 
-    def on(self, values: Mapping[int, float]) -> tuple[Go, ...]:
+    def on(self, values: Mapping[int, float]) -> tuple[TrialBudget, ...]:
         """Learn how the round did; return the next configuration."""
         failed = self._optuna.trial.TrialState.FAIL
         for trial in sorted(values):
@@ -46,7 +46,7 @@ class Tpe(WithoutRungs):
                 self._study.tell(self._asked.pop(trial), value)
         return (self._ask(),) if len(self._study.trials) < self._trials else ()
 
-    def _ask(self) -> Go:
+    def _ask(self) -> TrialBudget:
         asked = self._study.ask(self._distributions())
         self._asked[asked.number] = asked
         config = dict(self._base)
@@ -55,7 +55,7 @@ class Tpe(WithoutRungs):
             names = dimension.names if isinstance(dimension, Choices) else (dimension.name,)
             point = dimension.points[value] if isinstance(dimension, Choices) else (value,)
             config.update(zip(names, point, strict=True))
-        return Go(asked.number, config, self._epochs)
+        return TrialBudget(asked.number, config, self._epochs)
 
     def _distributions(self) -> dict[str, Any]:
         return {_label(dimension): self._distribution(dimension) for dimension in self._dimensions}

@@ -49,7 +49,7 @@ from grouplearn.search.procedures import SearchPlan
 from grouplearn.sqltext import folded, identifier
 from grouplearn.statements import result_sql
 from grouplearn.statements.context import StatementContext
-from grouplearn.statements.workflow.trial_control import IN_TRAINING, Addition, Halt, TrialControl
+from grouplearn.statements.workflow.trial_control import IN_TRAINING, AddCommand, StopCommand, TrialControl
 from grouplearn.store import writer as store
 from grouplearn.store.left_over import drop_left_over, left_over
 
@@ -108,7 +108,7 @@ def stop_trial(statement: StopTrial, checker: SqlChecker, at: StatementContext) 
     """Send a command to stop a trial in all groups; raise if there is no such trial in training."""
     control, _ = _search(statement.name, checker, at)
     trial = bind_trial(checker, statement.trial, {each.trial: each.config for each in control.standings()})
-    control.send(Halt(trial))
+    control.send(StopCommand(trial))
     return result_sql.notice(f"trial {trial} stops at the end of this round")
 
 
@@ -119,7 +119,7 @@ def add_trial(statement: AddTrial, checker: SqlChecker, at: StatementContext) ->
     trials = {each.trial: each.config for each in standings}
     going = frozenset(each.trial for each in standings if each.going_on)
     config, parent = bind_added(checker, statement, control.learner, plan, trials, going)
-    control.send(Addition(config, parent))
+    control.send(AddCommand(config, parent))
     return result_sql.notice("the trial begins with the next round")
 
 

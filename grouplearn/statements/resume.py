@@ -46,7 +46,7 @@ from grouplearn.statements.workflow.scheduled import RunControls, Scheduled
 from grouplearn.statements.workflow.trial_control import IN_TRAINING, Journal, TrialControl
 from grouplearn.store import writer as store
 from grouplearn.store.copying import refuse_unsound
-from grouplearn.store.keeping import Kept
+from grouplearn.store.keeping import KeptModels
 from grouplearn.train.job import Job
 from grouplearn.train.results import ledger
 from grouplearn.train.results.ledger import Ledger
@@ -76,7 +76,7 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class RunStart:
     """When a TRAIN began (a ``time.time()``), the identity of the model that it replaces, and whether it is cancelled."""
 
     at: float
@@ -107,7 +107,7 @@ def kept(
     choice: Choice,
     job: Job,
     definition: ModelDefinition,
-    beginning: Beginning,
+    beginning: RunStart,
     directory: RunDirectory,
 ) -> Ledger | None:
     """Make a run resumable and return its ledger; None if it is not durable. Raises StatementInterrupted."""
@@ -128,7 +128,7 @@ def trial_control(learner: Learner, search: SearchPlan | None, ledger: Ledger | 
 
 
 def _manifest(
-    physical: PhysicalPlan, choice: Choice, job: Job, definition: ModelDefinition, beginning: Beginning
+    physical: PhysicalPlan, choice: Choice, job: Job, definition: ModelDefinition, beginning: RunStart
 ) -> Manifest:
     """Return what the run needs to continue without its statement."""
     rows = job.dataset.files
@@ -237,7 +237,7 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
         stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
         seen = seen_in_rows(job, stored, outcome)
 
-        def store_it() -> Kept:
+        def store_it() -> KeptModels:
             _refuse_newer(statement, run, stored, checker, at)
             kept = replacing(stored, outcome, statement.name.span, checker, at)
             store.write(at.connection, kept.definition, kept.outcome, replace=True, identity=run.identity)

@@ -45,7 +45,7 @@ from grouplearn.statements.workflow import planning, refitting, training
 from grouplearn.statements.workflow.replacing import refuse_failures
 from grouplearn.statements.workflow.scheduled import RunControls
 from grouplearn.store import retrying as kept
-from grouplearn.store.keeping import Kept, keep_models
+from grouplearn.store.keeping import KeptModels, keep_models
 from grouplearn.store.retrying import FailedGroup, Record
 
 
@@ -225,7 +225,7 @@ class _Retry:
         stats = rows_of(checker, bound, physical.stats, groups)
         return extract(self.at.connection, checker, bound, stats, directory, limit)
 
-    def _stored(self, outcome: RunOutcome, failed: Sequence[FailedGroup]) -> tuple[str, Kept]:
+    def _stored(self, outcome: RunOutcome, failed: Sequence[FailedGroup]) -> tuple[str, KeptModels]:
         """Replace the failed results, and return the model's new identity and what was stored.
 
         Raise if the model has changed meanwhile, or a group failed under ON GROUP FAILURE ERROR.
@@ -236,7 +236,7 @@ class _Retry:
         with_models = {group.number for group in failed if group.others}
         lost = [group for group in outcome.found.failed_groups() if group.id not in with_models]
 
-        def store_it() -> tuple[str, Kept]:
+        def store_it() -> tuple[str, KeptModels]:
             if models.load_by_id(connection, location.catalog, self.model.id) is None:
                 message = f'model "{location.name}" was trained anew or dropped meanwhile, so nothing was stored'
                 raise self._refusal(message, "RETRY FAILED MODEL once more.")

@@ -32,7 +32,7 @@ from grouplearn.plan import calibration
 from grouplearn.plan.calibration import keep_correction
 from grouplearn.plan.explain.html import explain_html
 from grouplearn.plan.explain.json import explain_json
-from grouplearn.plan.explain.measured import Measured, Ran, UnitRan, compare
+from grouplearn.plan.explain.measured import Measured, MeasuredStep, MeasuredUnit, compare
 from grouplearn.plan.explain.text import explain_text
 from grouplearn.plan.operator_choice import Choice
 from grouplearn.plan.physical import PhysicalPlan, definition
@@ -43,14 +43,14 @@ from grouplearn.statements import resume as resuming
 from grouplearn.statements import retry as retrying
 from grouplearn.statements.context import StatementContext
 from grouplearn.statements.notes.notes import seen_in_rows
-from grouplearn.statements.resume import Beginning
+from grouplearn.statements.resume import RunStart
 from grouplearn.statements.workflow import durable, planning, training
 from grouplearn.statements.workflow.finishing import finish
 from grouplearn.statements.workflow.replacing import replacing
 from grouplearn.statements.workflow.scheduled import RunControls
 from grouplearn.statements.workflow.trial_control import IN_TRAINING
 from grouplearn.store import writer as store
-from grouplearn.store.keeping import Kept
+from grouplearn.store.keeping import KeptModels
 from grouplearn.store.left_over import hint_for_occupied_place
 
 
@@ -81,7 +81,7 @@ class _Trained:
     choice: Choice
     definition: ModelDefinition
     model: str
-    units: Mapping[int, UnitRan]
+    units: Mapping[int, MeasuredUnit]
     seen: DataNotes
 
 
@@ -160,7 +160,7 @@ class _Training:
         stored = replace(stored, search_path=search_path.stored(here, place.catalog))
         trained_here(at.connection, stored, here.identity_of(place.catalog))
         job = training.job_of(physical, read.dataset, read.groups, self._checker)
-        beginning = Beginning(self._began, place.replaced.id if place.replaced else None, at.cancelled)
+        beginning = RunStart(self._began, place.replaced.id if place.replaced else None, at.cancelled)
         ledger = resuming.kept(physical, choice, job, stored, beginning, directory)
         control = resuming.trial_control(physical.bound.learner, physical.bound.search, ledger)
         where = at.place(place.catalog, place.schema, physical.bound.name)
@@ -173,19 +173,19 @@ class _Training:
         if found is None:
             return None
         model, kept = found
-        ran = {result.unit.id: UnitRan(result.worked, result.epochs) for result in outcome.units}
+        ran = {result.unit.id: MeasuredUnit(result.worked, result.epochs) for result in outcome.units}
         return _Trained(physical, choice, kept.definition, model, ran, with_kept(seen, kept.notes))
 
     def _store(
         self, stored: ModelDefinition, outcome: RunOutcome, place: _Place, directory: RunDirectory
-    ) -> tuple[str, Kept] | None:
+    ) -> tuple[str, KeptModels] | None:
         """Return the identity of the stored model, and what was stored.
 
         None if another connection stored one and IF NOT EXISTS was given.
         """
         at, statement = self._at, self._statement
 
-        def store_it() -> tuple[str, Kept] | None:
+        def store_it() -> tuple[str, KeptModels] | None:
             kept = replacing(stored, outcome, statement.name.span, self._checker, at)
             run = kept.definition, kept.outcome
             try:
@@ -273,7 +273,7 @@ def _analyze(statement: ExplainTrain, checker: SqlChecker, at: StatementContext)
     physical, way = trained.physical, trained.physical.bound.learner.way
     units = table(physical.bound.catalog, "units")
     query = f"SELECT unit, worker, started, ended, loaded + fetched, kind FROM {units} WHERE model = ?::UUID"
-    ran = [Ran(*row) for row in at.databases.rows(query, [trained.model])]
+    ran = [MeasuredStep(*row) for row in at.databases.rows(query, [trained.model])]
     with _stored(statement.train, at):
         epochs = {unit: each.epochs for unit, each in trained.units.items()}
         measured = compare(physical, trained.choice, ran, physical.rates.of(way), epochs)

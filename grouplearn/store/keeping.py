@@ -31,7 +31,7 @@ _Key = tuple[tuple[int, ...], tuple[str | None, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptModels:
     """A run with the models that failed groups keep; ``notes`` says so by group, or why a model is not kept."""
 
     definition: ModelDefinition
@@ -45,13 +45,13 @@ def keep_models(
     definition: ModelDefinition,
     outcome: RunOutcome,
     failed: Iterable[Group],
-) -> Kept:
+) -> KeptModels:
     """Return a run in which the ``failed`` groups have the models that they have in the model ``before``, where these fit.
 
     A kept model is the group's best trial, of status ``kept``. If its hyperparameters are none of the run's configurations,
     they become one more. The caller holds the transaction.
     """
-    unchanged = Kept(definition, outcome, {})
+    unchanged = KeptModels(definition, outcome, {})
     by_key = {_key(definition, group): group for group in failed}
     if before is None or not by_key:
         return unchanged
@@ -93,7 +93,7 @@ class _Keeping:
         self._configs = list(definition.configs)
         self._notes: dict[int, str] = {}
 
-    def with_models(self, models: Iterable[_Model]) -> Kept:
+    def with_models(self, models: Iterable[_Model]) -> KeptModels:
         """Return the run in which groups have these models, as far as they fit."""
         found, names = self._outcome.found, self._before.metrics
         groups, facts, best = list(found.groups), list(found.facts), found.best.copy()
@@ -118,7 +118,7 @@ class _Keeping:
         rest = found.trials.take(np.flatnonzero(~np.isin(found.trials.key, ours.key)))
         trials = Trials.joined([rest, ours]).ordered()
         outcome = replace(self._outcome, found=Outcome(tuple(groups), tuple(facts), trials, best, kept))
-        return Kept(replace(self._definition, configs=tuple(self._configs)), outcome, self._notes)
+        return KeptModels(replace(self._definition, configs=tuple(self._configs)), outcome, self._notes)
 
     def _classes(self, group: GroupModel) -> tuple[int, ...] | None:
         """Return the group's classes by their numbers now; None if one of them is gone."""

@@ -21,8 +21,8 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.models.label import Label
 from grouplearn.models.metrics.metric import Family
-from grouplearn.schedule.messages import Blocks, Operator, Push, StepKind, Unit
-from grouplearn.train.results.trials import FAILED, Carried, Trials
+from grouplearn.schedule.messages import BlockRange, Operator, Push, StepKind, Unit
+from grouplearn.train.results.trials import FAILED, TrialProgress, Trials
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class RowRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class UnitTurns:
     """A turn of every unit, so that each has had a share of the time that WITHIN gives before any has all it wants.
 
     By unit: if one worker trains it, it has so many ``seconds``, and at least one epoch; others have as long as they want. It
@@ -78,7 +78,7 @@ class TrainingLimits:
     patience: int | None = None
     deadline: float | None = None
     states: str | None = None
-    turn: Turn | None = field(default=None, metadata=IF_OTHER)
+    turn: UnitTurns | None = field(default=None, metadata=IF_OTHER)
 
     def expired(self) -> bool:
         """Whether the time is up."""
@@ -102,7 +102,7 @@ class SearchRound:
     continue from; or trials train on the ``share`` of their training rows.
     """
 
-    starts: Mapping[tuple[int, int], Carried] = field(default_factory=dict)
+    starts: Mapping[tuple[int, int], TrialProgress] = field(default_factory=dict)
     goals: Mapping[int, int] = field(default_factory=dict)
     carries: bool = False
     share: float = 1.0
@@ -198,7 +198,7 @@ class StepRecord:
     step: int
     kind: StepKind
     epoch: int
-    blocks: Blocks | None
+    blocks: BlockRange | None
     worker: int
     started: float
     ended: float
@@ -215,7 +215,7 @@ class LostWork:
     started: float
     ended: float
     epoch: int | None = None
-    blocks: Blocks | None = None
+    blocks: BlockRange | None = None
 
 
 @dataclass(frozen=True, slots=True)

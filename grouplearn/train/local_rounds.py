@@ -24,7 +24,7 @@ from grouplearn.train.block_sums import BlockSums
 Cell = tuple[Shard | StoredShard, Any]
 
 
-class Columns(NamedTuple):
+class ColumnRange(NamedTuple):
     """The columns [first, last) of a round."""
 
     first: int
@@ -76,12 +76,12 @@ class LocalRounds:
         return learner.take(problem, configs, state, parts, in_place=in_place)
 
 
-def parts_of(columns: int, n_parts: int) -> list[Columns]:
+def parts_of(columns: int, n_parts: int) -> list[ColumnRange]:
     """Return the columns of each part of a round, in at most this many parts."""
     cuts = np.linspace(0, columns, min(n_parts, columns) + 1).astype(int).tolist()
-    return [Columns(*cut) for cut in itertools.pairwise(cuts)]
+    return [ColumnRange(*cut) for cut in itertools.pairwise(cuts)]
 
 
-def part_of(sums: Tensors, cut: Columns, n_parts: int) -> Tensors:
+def part_of(sums: Tensors, cut: ColumnRange, n_parts: int) -> Tensors:
     """Return the sums of some columns of a round; if it has one part, all sums."""
     return sums if n_parts == 1 else {name: value[cut.first : cut.last] for name, value in sums.items()}

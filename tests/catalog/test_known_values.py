@@ -8,7 +8,7 @@ import grouplearn
 from grouplearn.data.encoding.types import exactly
 from grouplearn.prediction.rows import known_values, vocabulary
 from grouplearn.prediction.rows.known_values import KnownValues
-from grouplearn.prediction.rows.vocabulary import Places
+from grouplearn.prediction.rows.vocabulary import OwnPositions
 
 #: Values of a few types, as texts with _ for a space; there is a NULL besides.
 VALUES = {
@@ -78,7 +78,7 @@ def test_places_in_the_lists_of_groups(most, monkeypatch):
     """By a table of all lists and categories, or where that would be large by a search: the same places."""
     monkeypatch.setattr(vocabulary, "_MOST", most)
     lists = [("b", "a"), (), ("c",), ("b", "a"), ("a", "b", "c")]
-    places = Places(lists)
+    places = OwnPositions(lists)
     group, codes = (each.ravel().astype(np.int32) for each in np.meshgrid(np.arange(-1, 5), np.arange(-1, 3)))
     expected = [
         lists[own].index(places.categories[code])
@@ -87,7 +87,7 @@ def test_places_in_the_lists_of_groups(most, monkeypatch):
         for own, code in zip(group, codes, strict=True)
     ]
     np.testing.assert_array_equal(places.of(group, codes), expected)
-    nothing = Places([(), ()]).of(np.zeros(3, np.int32), np.full(3, -1, np.int32))
+    nothing = OwnPositions([(), ()]).of(np.zeros(3, np.int32), np.full(3, -1, np.int32))
     assert np.isnan(nothing).all()
 
 

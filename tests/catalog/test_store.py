@@ -17,7 +17,7 @@ from grouplearn.data.tensors import tensor_bytes
 from grouplearn.errors import DataError, ModelExists, NotSupportedHere
 from grouplearn.models.label import LABELLED, SEVERAL_CLASSES, TWO_CLASSES
 from grouplearn.models.state import Artifact
-from grouplearn.schedule.messages import Blocks
+from grouplearn.schedule.messages import BlockRange
 from grouplearn.store import writer as store
 from grouplearn.train.job import LostWork
 
@@ -340,7 +340,7 @@ def test_many_groups_load(con):
 def test_what_was_lost_with_its_worker_is_in_the_schedule(con):
     result = rollup_outcome(definition())
     unit = result.units[0]
-    lost = (LostWork(7, 0.5, 1.5), LostWork(8, 2.0, 2.5, 3, Blocks(2, 4)))
+    lost = (LostWork(7, 0.5, 1.5), LostWork(8, 2.0, 2.5, 3, BlockRange(2, 4)))
     write(
         con, definition(), dataclasses.replace(result, units=(dataclasses.replace(unit, lost=lost), *result.units[1:]))
     )

@@ -16,7 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import grouplearn
 from grouplearn.frontends.shell.console import Console
-from grouplearn.frontends.shell.output import Format, for_people
+from grouplearn.frontends.shell.output import OutputFormat, for_people
 
 #: Keys and drawn hyperparameters have many digits, too, and tell trials apart.
 SETUP = (
@@ -85,7 +85,7 @@ def assert_same(seen: list[float], values: list[float]) -> None:
 
 def printed(console: Console, mode: str, text: str, capsys: pytest.CaptureFixture[str]) -> str:
     capsys.readouterr()
-    console.layout = Format(mode, max_width=400)
+    console.layout = OutputFormat(mode, max_width=400)
     console.run(text)
     return capsys.readouterr().out
 
@@ -127,7 +127,7 @@ def test_a_box_has_keys_and_hyperparameters_whole(console: Console, capsys: pyte
 
 
 def test_answers_fit_into_a_terminal(console: Console, capsys: pytest.CaptureFixture[str]) -> None:
-    console.layout = Format(max_width=100)
+    console.layout = OutputFormat(max_width=100)
     capsys.readouterr()
     console.run("SHOW MODELS")
     text = capsys.readouterr().out

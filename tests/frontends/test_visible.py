@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 import grouplearn
 from grouplearn.frontends.progress import Tally
-from grouplearn.frontends.shell.output import Format, box_of
+from grouplearn.frontends.shell.output import OutputFormat, box_of
 from grouplearn.frontends.shell.shell import main
 from grouplearn.messages import Span, render
 from grouplearn.train.job import RunSummary
@@ -235,9 +235,9 @@ def test_letters_of_every_script_are_shown_as_they_are() -> None:
 def test_a_box_has_room_for_what_is_escaped() -> None:
     con = duckdb.connect()
     hidden = con.sql("SELECT 'a\x1b[2J\0\a' AS \"k\u202e\", 'x\u202ey\u200bz' AS v, '\\e' AS v, ['\x1b'] AS l, 1 AS n")
-    lines = box_of(hidden, Format()).splitlines()
+    lines = box_of(hidden, OutputFormat()).splitlines()
     assert {len(line) for line in lines} == {len(lines[0])}
     assert lines[1].split() == ["│", "k\\u202e", "│", "v", "│", "v", "│", "l", "│", "n", "│"]
     assert lines[2].split() == ["│", "varchar", "│", "varchar", "│", "varchar", "│", "varchar[]", "│", "int32", "│"]
     assert "a\\x1b[2J\\x00\\x07 │ x\\u202ey\\u200bz │ \\e " in lines[4]
-    assert [column.strip() for column in box_of(con.sql("SELECT '中' AS a"), Format()).split("│")[5:6]] == ["中"]
+    assert [column.strip() for column in box_of(con.sql("SELECT '中' AS a"), OutputFormat()).split("│")[5:6]] == ["中"]

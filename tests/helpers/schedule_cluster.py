@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from grouplearn.schedule.messages import (
-    Blocks,
+    BlockRange,
     Discard,
     Dismiss,
     Finish,
@@ -71,7 +71,7 @@ class Cluster:
     rules: Rules
     alive: set[int] = field(default_factory=set)
     leaving: dict[int, bool] = field(default_factory=dict)
-    loaded: dict[int, dict[int, list[Blocks | None]]] = field(default_factory=dict)
+    loaded: dict[int, dict[int, list[BlockRange | None]]] = field(default_factory=dict)
     running: dict[int, Unit | Step] = field(default_factory=dict)
     taken: dict[int, tuple[State | Sums, ...]] = field(default_factory=dict)
     products: dict[int, Product] = field(default_factory=dict)
@@ -265,7 +265,7 @@ class Cluster:
         seen: set[tuple[int, int]] = set()
         for groups in self.loaded.values():
             for group, runs in groups.items():
-                whole = Blocks(0, self.rules.blocks(Unit(-1, group, ())))
+                whole = BlockRange(0, self.rules.blocks(Unit(-1, group, ())))
                 rows = {(group, block) for run in runs for block in range((run or whole).first, (run or whole).last)}
                 assert not rows & seen, "a row is on two workers"
                 seen |= rows

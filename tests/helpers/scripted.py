@@ -8,7 +8,7 @@ from typing import Literal
 
 from grouplearn.learners.contract.access import BOOSTING, PASSES, SUMS
 from grouplearn.schedule.messages import (
-    Blocks,
+    BlockRange,
     Discard,
     Event,
     Finish,
@@ -40,7 +40,7 @@ class Scripted:
         self,
         job: Job,
         units: Sequence[Unit],
-        parts: Sequence[Blocks],
+        parts: Sequence[BlockRange],
         shape: Literal["chain", "star", "gang"] = "chain",
     ) -> None:
         self.access = job.trainer.access
@@ -102,10 +102,12 @@ class Scripted:
         self.made += self.waiting
         return tuple(RunStep(worker, step) for worker, step in batch)
 
-    def _step(self, unit: Unit, kind, epoch: int, blocks: Blocks | None, takes: Sequence[int], **place: int) -> Step:
+    def _step(
+        self, unit: Unit, kind, epoch: int, blocks: BlockRange | None, takes: Sequence[int], **place: int
+    ) -> Step:
         return Step(next(self.numbers), unit, kind, epoch, blocks, tuple(takes), **place)
 
-    def _ring(self, unit: Unit) -> list[tuple[int, Blocks]]:
+    def _ring(self, unit: Unit) -> list[tuple[int, BlockRange]]:
         ring = list(zip(self.workers, self.parts, strict=True))
         first = unit.id % len(ring)
         return ring[first:] + ring[:first]
@@ -135,11 +137,11 @@ class Scripted:
             epoch += 1
         yield from self._end(unit, epoch, ring, state)
 
-    def _end(self, unit: Unit, epoch: int, ring: list[tuple[int, Blocks]], state: Step) -> Script:
+    def _end(self, unit: Unit, epoch: int, ring: list[tuple[int, BlockRange]], state: Step) -> Script:
         sums = yield from self._pass(unit, "evaluate", epoch, ring, state)
         yield [(ring[-1][0], self._step(unit, "finish", epoch, None, [state.id, *sums]))]
 
-    def _pass(self, unit: Unit, kind, epoch: int, ring: list[tuple[int, Blocks]], state: Step):
+    def _pass(self, unit: Unit, kind, epoch: int, ring: list[tuple[int, BlockRange]], state: Step):
         if self.shape == "star":
             batch = [(worker, self._step(unit, kind, epoch, blocks, [state.id])) for worker, blocks in ring]
             yield batch
@@ -160,7 +162,7 @@ class Scripted:
         ]
 
 
-def runs(n_blocks: int, n_parts: int) -> list[Blocks]:
+def runs(n_blocks: int, n_parts: int) -> list[BlockRange]:
     """Return ``n_parts`` runs of nearly equal length."""
     ends = [part * n_blocks // n_parts for part in range(n_parts + 1)]
-    return [Blocks(first, last) for first, last in itertools.pairwise(ends)]
+    return [BlockRange(first, last) for first, last in itertools.pairwise(ends)]

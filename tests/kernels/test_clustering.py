@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grouplearn.kernels.clusters import clustering, distances
-from grouplearn.kernels.clusters.clustering import Config, Plan
+from grouplearn.kernels.clusters.clustering import ClusteringPlan, KMeansConfig
 from grouplearn.learners.unsupervised import lloyd
 from grouplearn.train.block_sums import BlockSums
 
@@ -31,13 +31,13 @@ def blobs(n: int, d: int, centres: int, seed: int = 0) -> tuple[np.ndarray, np.n
 
 
 def solved(
-    plan: Plan,
+    plan: ClusteringPlan,
     x: np.ndarray,
     weight: np.ndarray,
     start: Sequence[int] | None = None,
     seeds: Sequence[int] | None = None,
     block: int = 64,
-) -> clustering.Clusters:
+) -> clustering.ClusterModels:
     bounds = np.array([0, len(x)] if start is None else start)
     given_seeds = np.array([5] * (len(bounds) - 1) if seeds is None else seeds, np.uint64)
     found, course = clustering.solve(
@@ -53,11 +53,11 @@ def assign(x: np.ndarray, centroids: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return np.nan_to_num(scores[:, 0]).astype(int) - 1, scores[:, 1]
 
 
-def bits(found: clustering.Clusters) -> dict[str, np.ndarray]:
+def bits(found: clustering.ClusterModels) -> dict[str, np.ndarray]:
     return found._asdict()
 
 
-def same(one: clustering.Clusters, other: clustering.Clusters) -> None:
+def same(one: clustering.ClusterModels, other: clustering.ClusterModels) -> None:
     for name, each in bits(one).items():
         assert each.tobytes() == bits(other)[name].tobytes(), name
 
@@ -81,7 +81,7 @@ def square(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def plain_seeds(
-    rows: list[list[float]], weight: list[float], seed: int, config: Config, restart: int
+    rows: list[list[float]], weight: list[float], seed: int, config: KMeansConfig, restart: int
 ) -> list[list[float]]:
     key, known = stream(5, seed, config.seed, restart), [math.inf] * len(rows)
     seeds: list[list[float]] = []
@@ -104,7 +104,9 @@ def plain_seeds(
     return seeds
 
 
-def plain_pass(plan: Plan, state: clustering.Tensors, x: np.ndarray, weight: np.ndarray) -> list[dict[str, object]]:
+def plain_pass(
+    plan: ClusteringPlan, state: clustering.Tensors, x: np.ndarray, weight: np.ndarray
+) -> list[dict[str, object]]:
     rows = ((x.astype(float) - state["origin"]) * state["scale"]).tolist()
     found, first = [], 0
     for config in plan.configs:
@@ -130,7 +132,9 @@ def test_a_pass_is_that_of_plain_python(n: int, d: int, kind: type) -> None:
     x, weight = blobs(n, d, 5, n)
     x = x.astype(kind)
     weight[0] = 1.5
-    plan = Plan(d, (Config(1), Config(3, n_init=2), Config(6), Config(9, seed=3), Config(2)), 10)
+    plan = ClusteringPlan(
+        d, (KMeansConfig(1), KMeansConfig(3, n_init=2), KMeansConfig(6), KMeansConfig(9, seed=3), KMeansConfig(2)), 10
+    )
 
     def compute() -> dict[str, np.ndarray]:
         state = plan.begin(plan.survey(x, weight, 0, 5), 5)
@@ -164,8 +168,8 @@ def test_a_pass_is_that_of_plain_python(n: int, d: int, kind: type) -> None:
 @pytest.mark.parametrize("d", [1, 3, 20])
 def test_seeds_are_those_of_plain_python(build: str, d: int) -> None:
     x, weight = blobs(150, d, 6, d)
-    configs = (Config(2), Config(5, n_init=2), Config(7), Config(9, seed=2), Config(25))
-    plan = Plan(d, configs, 10)
+    configs = (KMeansConfig(2), KMeansConfig(5, n_init=2), KMeansConfig(7), KMeansConfig(9, seed=2), KMeansConfig(25))
+    plan = ClusteringPlan(d, configs, 10)
     state, first = plan.begin(plan.survey(x, weight, 0, 77), 77), 0
     counted = weight > 0
     rows = ((x[counted] - state["origin"]) * state["scale"]).tolist()
@@ -176,7 +180,9 @@ def test_seeds_are_those_of_plain_python(build: str, d: int) -> None:
             first += config.k
 
 
-def by_blocks(plan: Plan, x: np.ndarray, weight: np.ndarray, seed: int, block: int, parts: int) -> clustering.Clusters:
+def by_blocks(
+    plan: ClusteringPlan, x: np.ndarray, weight: np.ndarray, seed: int, block: int, parts: int
+) -> clustering.ClusterModels:
     """As workers do that have some blocks each, whose sums are merged in any order."""
     random = np.random.default_rng(parts)
     n_blocks = -(-len(x) // block)
@@ -206,7 +212,7 @@ def by_blocks(plan: Plan, x: np.ndarray, weight: np.ndarray, seed: int, block: i
 def test_blocks_merged_in_any_way_are_the_whole(n: int, d: int, parts: int, sampled: int, seed: int) -> None:
     x, weight = blobs(n, d, 4, n)
     weight[-1] = 1.0
-    plan = Plan(d, (Config(3, n_init=2), Config(8), Config(1)), 20)
+    plan = ClusteringPlan(d, (KMeansConfig(3, n_init=2), KMeansConfig(8), KMeansConfig(1)), 20)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clustering, "SAMPLED_ROWS", sampled)
         whole = solved(plan, x, weight, seeds=[seed], block=64)
@@ -216,7 +222,7 @@ def test_blocks_merged_in_any_way_are_the_whole(n: int, d: int, parts: int, samp
 def test_a_sample_is_that_of_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clustering, "SAMPLED_ROWS", 50)
     x, weight = blobs(500, 2, 3)
-    plan = Plan(2, (Config(4),), 5)
+    plan = ClusteringPlan(2, (KMeansConfig(4),), 5)
     whole = plan.survey(x, weight, 0, 9)
     parts = [plan.survey(x[i : i + 70], weight[i : i + 70], i, 9) for i in range(0, 500, 70)]
     left = parts[0]
@@ -228,21 +234,21 @@ def test_a_sample_is_that_of_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = sorted(sorted(np.flatnonzero(weight > 0).tolist(), key=lambda row: draws[row])[:50])
     np.testing.assert_array_equal(whole["values"], x[chosen])
     assert len(plan.survey(x, weight, 0, 10)["draw"]) == 50
-    assert Plan(1 << 20, (Config(40),), 5).sampled == 50
+    assert ClusteringPlan(1 << 20, (KMeansConfig(40),), 5).sampled == 50
     monkeypatch.undo()
-    assert Plan(1 << 20, (Config(400),), 5).sampled == clustering.SAMPLED_FEWEST
-    assert 256 < Plan(1000, (Config(4),), 5).sampled <= clustering.SAMPLED_BYTES / (8 * 1002)
-    assert Plan(500, (Config(4),), 5).sampled * 8 * 502 <= clustering.SAMPLED_BYTES
+    assert ClusteringPlan(1 << 20, (KMeansConfig(400),), 5).sampled == clustering.SAMPLED_FEWEST
+    assert 256 < ClusteringPlan(1000, (KMeansConfig(4),), 5).sampled <= clustering.SAMPLED_BYTES / (8 * 1002)
+    assert ClusteringPlan(500, (KMeansConfig(4),), 5).sampled * 8 * 502 <= clustering.SAMPLED_BYTES
 
 
 def test_more_clusters_than_rows_in_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clustering, "SAMPLED_ROWS", 5)
     x, weight = blobs(300, 2, 8)
-    found = solved(Plan(2, (Config(8),), 100), x, weight)
+    found = solved(ClusteringPlan(2, (KMeansConfig(8),), 100), x, weight)
     assert found.phase[0, 0] == clustering.CONVERGED
     assert (found.rows > 0).all()
     monkeypatch.undo()
-    assert found.inertia[0, 0] < 3 * solved(Plan(2, (Config(8, 0, 5),), 100), x, weight).inertia[0, 0]
+    assert found.inertia[0, 0] < 3 * solved(ClusteringPlan(2, (KMeansConfig(8, 0, 5),), 100), x, weight).inertia[0, 0]
 
 
 def test_the_same_bits_in_every_build_and_beside_anything() -> None:
@@ -250,18 +256,18 @@ def test_the_same_bits_in_every_build_and_beside_anything() -> None:
     start = np.cumsum([0, *sizes])
     x, weight = blobs(int(start[-1]), 5, 4)
     weight[start[1] : start[2]] = 1.0
-    configs = (Config(2), Config(5, n_init=3), Config(9, seed=4, tolerance=0.0))
-    plan, seeds = Plan(5, configs, 30), np.arange(7, dtype=np.uint64)
-    found = clustering.Clusters(**in_every_build(lambda: bits(solved(plan, x, weight, start, seeds))))
+    configs = (KMeansConfig(2), KMeansConfig(5, n_init=3), KMeansConfig(9, seed=4, tolerance=0.0))
+    plan, seeds = ClusteringPlan(5, configs, 30), np.arange(7, dtype=np.uint64)
+    found = clustering.ClusterModels(**in_every_build(lambda: bits(solved(plan, x, weight, start, seeds))))
     for group in range(len(sizes)):
         own = slice(start[group], start[group + 1])
         alone = solved(plan, x[own].copy(), weight[own].copy(), seeds=[group])
-        same(alone, clustering.Clusters(*(each[group : group + 1] for each in found)))
+        same(alone, clustering.ClusterModels(*(each[group : group + 1] for each in found)))
     for number, config in enumerate(configs):
-        alone = solved(Plan(5, (config,), 30), x, weight, start, seeds)
+        alone = solved(ClusteringPlan(5, (config,), 30), x, weight, start, seeds)
         clusters = slice(*plan.clusters[number : number + 2].tolist())
         parts = [*(each[:, clusters] for each in found[:3]), *(each[:, number : number + 1] for each in found[3:])]
-        same(alone, clustering.Clusters(*parts))
+        same(alone, clustering.ClusterModels(*parts))
     assert (found.phase[[0, 5]] == clustering.FAILED).all()
     assert np.isnan(found.centroids[[0, 5]]).all()
 
@@ -269,7 +275,7 @@ def test_the_same_bits_in_every_build_and_beside_anything() -> None:
 def test_single_precision_is_double_precision_and_offsets_do_not_matter() -> None:
     x, weight = blobs(300, 3, 4)
     x = x.astype(np.float32)
-    plan = Plan(3, (Config(4), Config(6)), 30)
+    plan = ClusteringPlan(3, (KMeansConfig(4), KMeansConfig(6)), 30)
     whole = solved(plan, x, weight)
     same(whole, solved(plan, x.astype(np.float64), weight))
     shifted = np.concatenate([x[:1], x])
@@ -281,7 +287,7 @@ def test_single_precision_is_double_precision_and_offsets_do_not_matter() -> Non
 def test_held_rows_are_those_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Long rows are not held between passes; with columns that say nothing the model is that of the others."""
     x, weight = blobs(600, 2, 4)
-    plan, wide = Plan(2, (Config(4),), 30), Plan(1002, (Config(4),), 30)
+    plan, wide = ClusteringPlan(2, (KMeansConfig(4),), 30), ClusteringPlan(1002, (KMeansConfig(4),), 30)
     monkeypatch.setattr(clustering, "SAMPLED_BYTES", 1 << 30)
     found = solved(plan, x, weight, block=10_000)
     apart = solved(wide, np.concatenate([x, np.full((600, 1000), 3.0)], axis=1), weight, block=10_000)
@@ -291,7 +297,7 @@ def test_held_rows_are_those_read_again(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("power", [-990, -500, 300, 1000])
 def test_scales_that_squares_do_not_hold(power: int) -> None:
     x, weight = blobs(200, 3, 4)
-    plan = Plan(3, (Config(4),), 30)
+    plan = ClusteringPlan(3, (KMeansConfig(4),), 30)
     one, other = solved(plan, x, weight), solved(plan, np.ldexp(x, power), weight)
     assert np.ldexp(one.centroids, power).tobytes() == other.centroids.tobytes()
     assert one.rows.tobytes() == other.rows.tobytes()
@@ -302,7 +308,7 @@ def test_scales_that_squares_do_not_hold(power: int) -> None:
 def test_far_from_zero_no_digits_are_lost() -> None:
     x, weight = blobs(400, 4, 5)
     x = np.round(x * 2**20) / 2**20
-    plan = Plan(4, (Config(5, n_init=3),), 100)
+    plan = ClusteringPlan(4, (KMeansConfig(5, n_init=3),), 100)
     near, far = solved(plan, x, weight), solved(plan, x + 1e8, weight)
     np.testing.assert_array_equal(near.rows, far.rows)
     moved = (x + 1e8) - 1e8
@@ -312,7 +318,7 @@ def test_far_from_zero_no_digits_are_lost() -> None:
 
 def test_one_row_far_away_takes_no_digits_of_the_others() -> None:
     x = np.concatenate([np.repeat([[0.0], [1.0], [2.0]], 50, axis=0), [[1e12]]])
-    found = solved(Plan(1, (Config(4, n_init=5),), 50), x, np.ones(151))
+    found = solved(ClusteringPlan(1, (KMeansConfig(4, n_init=5),), 50), x, np.ones(151))
     np.testing.assert_array_equal(np.sort(found.centroids[0, :, 0]), [0.0, 1.0, 2.0, 1e12])
     np.testing.assert_array_equal(found.rows, [[50, 50, 50, 1]])
 
@@ -320,14 +326,14 @@ def test_one_row_far_away_takes_no_digits_of_the_others() -> None:
 def test_clusters_are_numbered_by_weight_then_by_centroid() -> None:
     x = np.array([[5.0, 1], [5, 1], [0, 2], [0, 3], [9, 9], [9, 9], [9, 9]])
     for seed in range(8):
-        found = solved(Plan(2, (Config(4, seed),), 50), x, np.ones(7))
+        found = solved(ClusteringPlan(2, (KMeansConfig(4, seed),), 50), x, np.ones(7))
         np.testing.assert_array_equal(found.centroids[0], [[9, 9], [5, 1], [0, 2], [0, 3]])
         np.testing.assert_array_equal(found.weight[0], [3, 2, 1, 1])
 
 
 def test_fewer_distinct_rows_than_clusters() -> None:
     x = np.repeat([[1.0, 2.0], [3.0, 4.0]], [4, 2], axis=0)
-    found = solved(Plan(2, (Config(5), Config(1), Config(2)), 50), x, np.ones(6))
+    found = solved(ClusteringPlan(2, (KMeansConfig(5), KMeansConfig(1), KMeansConfig(2)), 50), x, np.ones(6))
     np.testing.assert_array_equal(found.centroids[0, :5], [[1, 2], [3, 4], *[[np.nan] * 2] * 3])
     np.testing.assert_array_equal(found.rows[0, :5], [4, 2, 0, 0, 0])
     np.testing.assert_array_equal(found.inertia[0, [0, 2]], 0)
@@ -338,7 +344,7 @@ def test_fewer_distinct_rows_than_clusters() -> None:
 
 def test_as_many_clusters_as_rows() -> None:
     x, _ = blobs(20, 3, 4)
-    found = solved(Plan(3, (Config(20),), 50), x, np.ones(20))
+    found = solved(ClusteringPlan(3, (KMeansConfig(20),), 50), x, np.ones(20))
     np.testing.assert_array_equal(found.rows, np.ones((1, 20)))
     np.testing.assert_allclose(np.sort(found.centroids[0], axis=0), np.sort(x, axis=0), rtol=1e-15)
     assert found.inertia[0, 0] <= 1e-25
@@ -346,7 +352,7 @@ def test_as_many_clusters_as_rows() -> None:
 
 def test_a_cluster_without_rows_takes_the_farthest_row() -> None:
     x = np.array([[0.0], [0.5], [1.0], [10.0]])
-    plan = Plan(1, (Config(3),), 50)
+    plan = ClusteringPlan(1, (KMeansConfig(3),), 50)
     state = dict(plan.begin(plan.survey(x, np.ones(4), 0, 1), 1))
     # The last two are nearest to no row; one is no number.
     state["centroids"] = np.array([[0.0], [-900.0], [np.nan]])
@@ -365,7 +371,7 @@ def test_a_cluster_without_rows_takes_the_farthest_row() -> None:
 
 def test_of_rows_equally_far_the_first_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clustering, "SAMPLED_ROWS", 1)
-    x, plan = np.zeros((100, 1)), Plan(1, (Config(2),), 3)
+    x, plan = np.zeros((100, 1)), ClusteringPlan(1, (KMeansConfig(2),), 3)
     x[[3, 5, 70], 0] = 10.0, -10.0, -10.0
     found = solved(plan, x, np.ones(100), block=4)
     np.testing.assert_array_equal(found.rows, [[99, 1]])
@@ -380,14 +386,14 @@ def test_what_ends_a_start() -> None:
         (1.0, 1000, clustering.CONVERGED),
         (0.0, 2, clustering.ENDED),
     ):
-        found = solved(Plan(2, (Config(6, 0, 1, tolerance),), limit), x, weight)
+        found = solved(ClusteringPlan(2, (KMeansConfig(6, 0, 1, tolerance),), limit), x, weight)
         assert found.phase[0, 0] == phase
         assert found.passes[0, 0] <= limit
         # What is said of clusters is of the centroids that are kept.
         cluster, distance = assign(x, found.centroids[0])
         np.testing.assert_allclose(found.inertia[0, 0], (weight * distance**2).sum(), rtol=1e-12)
         np.testing.assert_allclose(found.weight[0], np.bincount(cluster, weight, 6), rtol=1e-12)
-    free = solved(Plan(2, (Config(6, 0, 1, 0.0), Config(6, 0, 1, 1.0)), 1000), x, weight)
+    free = solved(ClusteringPlan(2, (KMeansConfig(6, 0, 1, 0.0), KMeansConfig(6, 0, 1, 1.0)), 1000), x, weight)
     assert free.passes[0, 1] == 2 < free.passes[0, 0]
     cluster, _ = assign(x, free.centroids[0, :6])
     for c in range(6):
@@ -397,7 +403,7 @@ def test_what_ends_a_start() -> None:
 
 def test_the_best_start_is_kept() -> None:
     x, weight = np.random.default_rng(3).random((300, 2)), np.ones(300)
-    one = [solved(Plan(2, (Config(9, 1, n),), 100), x, weight).inertia[0, 0] for n in range(1, 9)]
+    one = [solved(ClusteringPlan(2, (KMeansConfig(9, 1, n),), 100), x, weight).inertia[0, 0] for n in range(1, 9)]
     assert one == sorted(one, reverse=True)
     assert one[-1] < one[0]
 
@@ -405,7 +411,7 @@ def test_the_best_start_is_kept() -> None:
 def test_weights_that_are_whole_numbers_are_so_many_rows() -> None:
     x, _ = blobs(60, 2, 3)
     times = np.random.default_rng(2).integers(0, 4, 60)
-    plan = Plan(2, (Config(3, n_init=8, tolerance=0.0),), 200)
+    plan = ClusteringPlan(2, (KMeansConfig(3, n_init=8, tolerance=0.0),), 200)
     one, other = solved(plan, x, times.astype(float)), solved(plan, np.repeat(x, times, axis=0), np.ones(times.sum()))
     np.testing.assert_allclose(one.centroids, other.centroids, rtol=1e-10)
     np.testing.assert_allclose(one.inertia, other.inertia, rtol=1e-10)
@@ -416,14 +422,14 @@ def test_what_overflows_has_no_model() -> None:
     x[:, 1], x[4, 1] = 1.7e308, -1.7e308
     start = [0, 30, 30, 60]
     both = np.concatenate([x, blobs(30, 2, 3)[0]])
-    found = solved(Plan(2, (Config(2),), 20), both, np.ones(60), start)
+    found = solved(ClusteringPlan(2, (KMeansConfig(2),), 20), both, np.ones(60), start)
     assert found.phase[:, 0].tolist() == [clustering.FAILED, clustering.FAILED, clustering.CONVERGED]
     assert np.isnan(found.inertia[:2]).all()
-    heavy = solved(Plan(2, (Config(2),), 20), blobs(30, 2, 3)[0], np.full(30, 1e308))
+    heavy = solved(ClusteringPlan(2, (KMeansConfig(2),), 20), blobs(30, 2, 3)[0], np.full(30, 1e308))
     assert heavy.phase[0, 0] == clustering.FAILED
     ignored = np.ones(30)
     ignored[4] = 0.0
-    assert solved(Plan(2, (Config(2),), 20), x, ignored).phase[0, 0] == clustering.CONVERGED
+    assert solved(ClusteringPlan(2, (KMeansConfig(2),), 20), x, ignored).phase[0, 0] == clustering.CONVERGED
 
 
 def test_it_stops_when_it_is_told() -> None:
@@ -435,7 +441,13 @@ def test_it_stops_when_it_is_told() -> None:
 
     with pytest.raises(clustering.Stopped):
         clustering.solve(
-            *(Plan(8, (Config(8, n_init=50),), 100), x, weight, np.array([0, 2000]), np.zeros(1, np.uint64)),
+            *(
+                ClusteringPlan(8, (KMeansConfig(8, n_init=50),), 100),
+                x,
+                weight,
+                np.array([0, 2000]),
+                np.zeros(1, np.uint64),
+            ),
             limits=(64, 100),
             report=finished.append,
             cancelled=stop,
@@ -512,7 +524,7 @@ def test_sums_of_groups_are_those_of_their_scores() -> None:
 
 def test_what_a_course_says() -> None:
     x, weight = blobs(400, 3, 5)
-    plan = Plan(3, (Config(1), Config(6, n_init=3, tolerance=0.0)), 1 << 40)
+    plan = ClusteringPlan(3, (KMeansConfig(1), KMeansConfig(6, n_init=3, tolerance=0.0)), 1 << 40)
     told: list[int] = []
     found, course = clustering.solve(
         *(plan, x, weight, np.array([0, 400]), np.array([3], np.uint64)),
@@ -543,7 +555,7 @@ def test_what_a_course_says() -> None:
 def test_starts_that_rest_on_the_sample_go_on_with_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clustering, "SAMPLED_ROWS", 100)
     x = np.repeat([[0.0], [1.0]], 150, axis=0)
-    plan = Plan(1, (Config(2),), 50)
+    plan = ClusteringPlan(1, (KMeansConfig(2),), 50)
     found = solved(plan, x, np.ones(300))
     np.testing.assert_array_equal(found.rows, [[150, 150]])
     np.testing.assert_array_equal(found.weight, [[150, 150]])

@@ -42,12 +42,12 @@ def group(loss: str, configs: int, outputs: int = 1, l1: float = 0.1) -> kernel.
     forms = [kernel.ONE_COLUMN, kernel.CODES, kernel.CODES_WITH_VALUES, kernel.RAGGED_WITH_VALUES]
     mean = np.zeros(12)
     mean[0] = 0.25
-    cut = kernel.Blocks(BEGINS.astype(np.int64), np.array(forms, np.int64), mean)
+    cut = kernel.ColumnBlocks(BEGINS.astype(np.int64), np.array(forms, np.int64), mean)
     each = np.linspace(0.5, 2.0, configs)
-    penalties = kernel.Penalties(l1 * each, 0.3 * each, np.full(configs, 1e-9))
+    penalties = kernel.GlmPenalties(l1 * each, 0.3 * each, np.full(configs, 1e-9))
     complete = np.array([0, 0, 0, 0])
     return kernel.GroupRounds(
-        kernel.Shape(loss, configs, outputs), cut, complete, np.append(UNIT, 1.0), True, penalties
+        kernel.GroupShape(loss, configs, outputs), cut, complete, np.append(UNIT, 1.0), True, penalties
     )
 
 
@@ -160,10 +160,10 @@ def of_codes(loss: str, configs: int) -> dict[str, np.ndarray]:
         at = np.flatnonzero(codes[:, block] >= 0)
         x[at, first[block] + codes[at, block]] = 1.0
     y, weight = random.integers(0, 2, n) * 1.0, random.uniform(0.5, 2.0, n)
-    cut = kernel.Blocks(first, np.full(2, kernel.CODES), np.zeros(90))
+    cut = kernel.ColumnBlocks(first, np.full(2, kernel.CODES), np.zeros(90))
     each = np.ones(configs)
-    shape = kernel.Shape(loss, configs, 1)
-    one = kernel.GroupRounds(shape, cut, np.zeros(2), np.ones(91), True, kernel.Penalties(each, each, each))
+    shape = kernel.GroupShape(loss, configs, 1)
+    one = kernel.GroupRounds(shape, cut, np.zeros(2), np.ones(91), True, kernel.GlmPenalties(each, each, each))
     cell = kernel.Cell(lambda: [x], (y, weight), cut, shape)
     start, step, radius = (scale * random.normal(size=(9, 1, 91))[:configs] for scale in (0.5, 0.1, 0.3))
     lanes = None if loss == "squares" else shape.in_lanes(np.abs(radius))
@@ -235,7 +235,7 @@ def test_a_survey_counts_columns_and_items() -> None:
 def test_rows_in_pieces_are_cut_as_all_at_once_in_memory_and_in_files(forms: tuple[int, ...], tmp_path: Path) -> None:
     x, y, weight = rows("squares")
     one = group("squares", 2, 1)
-    cut = kernel.Blocks(one.cut.first, np.array(forms), one.cut.mean)
+    cut = kernel.ColumnBlocks(one.cut.first, np.array(forms), one.cut.mean)
     pieces = [scipy.sparse.csr_matrix(each) for each in np.split(x, (16, 17, 30))]
     first = np.array(BEGINS, np.int64)
     surveys = (kernel.survey(given, weight, first, CENTRED) for given in ([x], pieces))
@@ -316,12 +316,12 @@ def test_a_complete_block_and_the_intercept_go_to_the_best_of_both(
     start = random.normal(size=10) * (random.random(10) < 0.7)
     slope[4], bend[4], start[4] = 0, 0, 0
     unit = np.array([1.0, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1])
-    cut = kernel.Blocks(np.array([0, 10], np.int64), np.array([kernel.CODES], np.int64), np.zeros(10))
+    cut = kernel.ColumnBlocks(np.array([0, 10], np.int64), np.array([kernel.CODES], np.int64), np.zeros(10))
     there = np.flatnonzero(unit[:10])
 
     def solved(configs: int) -> dict[str, np.ndarray]:
-        penalties = kernel.Penalties(*(np.full(configs, each) for each in (l1, l2, 1.0)))
-        one = kernel.GroupRounds(kernel.Shape("logistic", configs, 1), cut, np.array([1]), unit, True, penalties)
+        penalties = kernel.GlmPenalties(*(np.full(configs, each) for each in (l1, l2, 1.0)))
+        one = kernel.GroupRounds(kernel.GroupShape("logistic", configs, 1), cut, np.array([1]), unit, True, penalties)
         weights = one.shape.in_lanes(np.tile(np.append(start, 0.5), (configs, 1, 1)))
         sums = np.zeros((10, 1, 1, 2, one.shape.lanes))
         sums[:, 0, 0, 0, :configs], sums[:, 0, 0, 1, :configs] = slope[:, None], bend[:, None]
@@ -350,13 +350,13 @@ def test_without_an_intercept_complete_blocks_are_shifted_against_each_other(l2:
     first = np.array([0, 3, 8, 10, 12], np.int64)  # the third block is not complete
     complete, unit = np.array([1, 1, 0, 1]), np.ones(13)
     unit[5] = 0  # a column that is in no row
-    cut = kernel.Blocks(first, np.full(4, kernel.CODES, np.int64), np.zeros(12))
+    cut = kernel.ColumnBlocks(first, np.full(4, kernel.CODES, np.int64), np.zeros(12))
     before = random.normal(size=(1, 1, 13)) + np.repeat([1.0, 2, 3, -4, 0], [3, 5, 2, 2, 1])
     before[0, 0, 5] = 0
 
     def shifted(intercept: bool) -> dict[str, np.ndarray]:
-        penalties = kernel.Penalties(np.zeros(1), np.full(1, l2), np.ones(1))
-        one = kernel.GroupRounds(kernel.Shape("squares", 1, 1), cut, complete, unit, intercept, penalties)
+        penalties = kernel.GlmPenalties(np.zeros(1), np.full(1, l2), np.ones(1))
+        one = kernel.GroupRounds(kernel.GroupShape("squares", 1, 1), cut, complete, unit, intercept, penalties)
         weights = one.shape.in_lanes(before)
         one.shift(weights, np.zeros(1))
         return {"weights": one.shape.out_of_lanes(weights)}
@@ -373,9 +373,9 @@ def test_without_an_intercept_complete_blocks_are_shifted_against_each_other(l2:
 
 
 def test_weights_of_classes_that_are_zero_stay_so_where_that_costs_least() -> None:
-    cut = kernel.Blocks(np.array([0, 1], np.int64), np.array([kernel.ONE_COLUMN], np.int64), np.zeros(1))
-    penalties = kernel.Penalties(np.array([1.0]), np.array([0.1]), np.ones(1))
-    one = kernel.GroupRounds(kernel.Shape("softmax", 1, 6), cut, np.array([0]), np.ones(2), True, penalties)
+    cut = kernel.ColumnBlocks(np.array([0, 1], np.int64), np.array([kernel.ONE_COLUMN], np.int64), np.zeros(1))
+    penalties = kernel.GlmPenalties(np.array([1.0]), np.array([0.1]), np.ones(1))
+    one = kernel.GroupRounds(kernel.GroupShape("softmax", 1, 6), cut, np.array([0]), np.ones(2), True, penalties)
     before = np.array([[0.0, 0.0, 0.7, 0.0, -0.2, 1.0], [0.3] * 6]).T[None]
     weights = one.shape.in_lanes(before)
     one.shift(weights, np.zeros(1))
@@ -421,10 +421,10 @@ class Chosen:
 def test_blocks_are_chosen_by_what_they_gained_a_round_ahead() -> None:
     """By slopes drawn at random, of which a column's gain follows; some blocks gain nothing and wait until it is their turn."""
     blocks, scale = 7, np.array([1.0, 5.0, 0.0, 0.1, 3.0, 1e-9, 2.0])
-    cut = kernel.Blocks(np.arange(blocks + 1), np.full(blocks, kernel.ONE_COLUMN, np.int64), np.zeros(blocks))
-    penalties = kernel.Penalties(np.zeros(1), np.ones(1), np.full(1, 1e-9))
+    cut = kernel.ColumnBlocks(np.arange(blocks + 1), np.full(blocks, kernel.ONE_COLUMN, np.int64), np.zeros(blocks))
+    penalties = kernel.GlmPenalties(np.zeros(1), np.ones(1), np.full(1, 1e-9))
     one = kernel.GroupRounds(
-        kernel.Shape("squares", 1, 1), cut, np.zeros(blocks), np.ones(blocks + 1), False, penalties
+        kernel.GroupShape("squares", 1, 1), cut, np.zeros(blocks), np.ones(blocks + 1), False, penalties
     )
 
     def orders() -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ import scipy.special
 import scipy.stats
 
 from grouplearn.kernels import networks
-from grouplearn.kernels.networks import ACTIVATIONS, TASKS, BlockRows, Descent, Shape
+from grouplearn.kernels.networks import ACTIVATIONS, TASKS, NetworkRows, NetworkShape, OptimizerSettings
 
 SHAPES = ((3, 1), (1, 5, 1), (17, 16, 1), (33, 7, 18, 2))
 VALUES = {
@@ -34,11 +34,11 @@ def numbers(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).random(shape) * 2 - 1
 
 
-def shape_of(widths: tuple[int, ...], activation: str, task: str) -> Shape:
-    return Shape((*widths[:-1], 3 if task == "multiclass" else 1), activation, task)
+def shape_of(widths: tuple[int, ...], activation: str, task: str) -> NetworkShape:
+    return NetworkShape((*widths[:-1], 3 if task == "multiclass" else 1), activation, task)
 
 
-def state_of(shape: Shape, configs: int, dtype: Any = np.float64) -> dict[str, np.ndarray]:
+def state_of(shape: NetworkShape, configs: int, dtype: Any = np.float64) -> dict[str, np.ndarray]:
     size = (configs, shape.n_parameters)
     return {
         "parameters": numbers(*size, seed=1).astype(dtype),
@@ -49,21 +49,21 @@ def state_of(shape: Shape, configs: int, dtype: Any = np.float64) -> dict[str, n
     }
 
 
-def descent_of(configs: int, optimizer: str = "adam", **values: Any) -> Descent:
+def descent_of(configs: int, optimizer: str = "adam", **values: Any) -> OptimizerSettings:
     given = {"learning_rate": 0.01, "momentum": 0.9, "dropout": 0.0, "lasso": 0.0, "ridge": 0.0, **values}
-    return Descent(optimizer, **{name: np.full(configs, value) for name, value in given.items()}, scale=1.5)
+    return OptimizerSettings(optimizer, **{name: np.full(configs, value) for name, value in given.items()}, scale=1.5)
 
 
-def rows_of(shape: Shape, n: int, batch_size: int = 8) -> BlockRows:
+def rows_of(shape: NetworkShape, n: int, batch_size: int = 8) -> NetworkRows:
     y = np.arange(n) % 3.0 if shape.task == "multiclass" else (np.arange(n) % 2.0)
     order = networks.visiting_order(3, 1, n, 2)
     weight = numbers(n, seed=5) + 1.5
-    return BlockRows(
+    return NetworkRows(
         numbers(n, shape.widths[0], seed=4), y, weight, order, batch_size, weighed=0.5, key=networks.dropout_key(3, 1)
     )
 
 
-def scores(shape: Shape, parameters: np.ndarray, x: np.ndarray) -> np.ndarray:
+def scores(shape: NetworkShape, parameters: np.ndarray, x: np.ndarray) -> np.ndarray:
     layers = shape.layers(parameters[None])
     for depth, (weight, bias) in enumerate(layers):
         x = x @ weight[0].T + bias[0]
@@ -71,7 +71,7 @@ def scores(shape: Shape, parameters: np.ndarray, x: np.ndarray) -> np.ndarray:
     return x
 
 
-def losses(shape: Shape, parameters: np.ndarray, rows: BlockRows) -> np.ndarray:
+def losses(shape: NetworkShape, parameters: np.ndarray, rows: NetworkRows) -> np.ndarray:
     z = scores(shape, parameters, rows.x)
     if shape.task == "regression":
         return 0.5 * (z[:, 0] - (rows.y - rows.mean) / rows.scale) ** 2
@@ -104,11 +104,11 @@ def test_predictions(widths: tuple[int, ...], task: str, build: str) -> None:
 def test_activations_and_their_slopes(activation: str, dtype: Any, tolerance: float, build: str) -> None:
     """One unit whose bias is z, one config per z: its output, and the gradient by the bias."""
     z = np.concatenate([np.linspace(-6, 6, 97), [-0.0, 1e-5, -30.0, 30.0, 0.6249, 0.6251]])
-    shape, n = Shape((1, 1, 1), activation, "regression"), len(z)
+    shape, n = NetworkShape((1, 1, 1), activation, "regression"), len(z)
     state = state_of(shape, n, dtype)
     state["parameters"][:] = np.column_stack([np.zeros(n), z, np.ones(n), np.zeros(n)])
     z = state["parameters"][:, 1].astype(float)
-    rows = BlockRows(np.zeros((1, 1)), np.array([-100.0]), np.ones(1), np.zeros(1, np.int64), 1)
+    rows = NetworkRows(np.zeros((1, 1)), np.array([-100.0]), np.ones(1), np.zeros(1, np.int64), 1)
     gradient, _ = networks.gradients(shape, descent_of(n), state, rows, slice(0, 1), 1)
     value = gradient[:, 3].astype(float) - 100
     np.testing.assert_allclose(value, VALUES[activation](z), rtol=0, atol=100 * tolerance)
@@ -131,7 +131,9 @@ def test_gradients_are_those_of_finite_differences(widths: tuple[int, ...], task
         gradient, loss = networks.gradients(shape, descent_of(2), state, rows, part, 50)
         chosen = rows.order[part]
 
-        def mean(parameters: np.ndarray, rows: BlockRows = rows, chosen: Any = chosen, shape: Shape = shape) -> float:
+        def mean(
+            parameters: np.ndarray, rows: NetworkRows = rows, chosen: Any = chosen, shape: NetworkShape = shape
+        ) -> float:
             return float((losses(shape, parameters, rows) * rows.weight)[chosen].sum() * rows.weighed / 50)
 
         for config, parameters in enumerate(state["parameters"]):
@@ -150,7 +152,7 @@ def test_gradients_are_those_of_finite_differences(widths: tuple[int, ...], task
 
 @pytest.mark.parametrize("optimizer", networks.OPTIMIZERS)
 def test_steps(optimizer: str, build: str) -> None:
-    shape = Shape((5, 4, 1), "relu", "regression")
+    shape = NetworkShape((5, 4, 1), "relu", "regression")
     state, descent = state_of(shape, 3), descent_of(3, optimizer, lasso=0.02, ridge=0.3)
     before, gradient = {name: value.copy() for name, value in state.items()}, numbers(3, shape.n_parameters, seed=9)
     penalties = networks.descend(shape, descent, state, gradient)
@@ -175,7 +177,7 @@ def test_steps(optimizer: str, build: str) -> None:
 @pytest.mark.parametrize("batch_size", [1, 7, 64, 100, 1000])
 def test_training_is_gradients_and_steps(batch_size: int) -> None:
     """Also where batches are laid out ahead (small ones), tile by tile, and in part of a tile."""
-    shape = Shape((400, 6, 1), "tanh", "binary")
+    shape = NetworkShape((400, 6, 1), "tanh", "binary")
     rows, descent = rows_of(shape, 150, batch_size), descent_of(2, ridge=0.1, dropout=0.25)
     together, apart = state_of(shape, 2, np.float32), state_of(shape, 2, np.float32)
     networks.train(shape, descent, together, rows)
@@ -188,14 +190,14 @@ def test_training_is_gradients_and_steps(batch_size: int) -> None:
 
 
 def test_no_part_of_a_batch_has_no_gradient() -> None:
-    shape = Shape((4, 3, 1), "gelu", "regression")
+    shape = NetworkShape((4, 3, 1), "gelu", "regression")
     gradient, loss = networks.gradients(shape, descent_of(2), state_of(shape, 2), rows_of(shape, 9), slice(4, 4), 8)
     assert not gradient.any()
     assert not loss.any()
 
 
 def test_what_is_no_number_stays_in_its_config() -> None:
-    shape, clean = Shape((4, 3, 1), "relu", "binary"), state_of(Shape((4, 3, 1), "relu", "binary"), 2)
+    shape, clean = NetworkShape((4, 3, 1), "relu", "binary"), state_of(NetworkShape((4, 3, 1), "relu", "binary"), 2)
     broken = {name: value.copy() for name, value in clean.items()}
     broken["parameters"][0, 2] = np.inf
     for state in (clean, broken):
@@ -231,7 +233,7 @@ def test_starting_numbers_are_uniform() -> None:
 
 
 def test_wrong_arrays_are_refused() -> None:
-    shape = Shape((4, 3, 1), "relu", "binary")
+    shape = NetworkShape((4, 3, 1), "relu", "binary")
     state, rows = state_of(shape, 2), rows_of(shape, 9)
     with pytest.raises(ValueError, match="where float64"):
         networks.train(shape, descent_of(3), state, rows)

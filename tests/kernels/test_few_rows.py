@@ -26,7 +26,9 @@ def rows_of(loss: str, n: int, d: int, size: float, seed: int = 1) -> tuple[np.n
 
 
 def solve(loss, rows, *, l1=(0.0,), l2=(0.0,), fit_intercept=False):
-    penalties = generalised_linear.Penalties(*(np.broadcast_to(each, len(l1) + len(l2) - 1) for each in (l1, l2, 1e-9)))
+    penalties = generalised_linear.GlmPenalties(
+        *(np.broadcast_to(each, len(l1) + len(l2) - 1) for each in (l1, l2, 1e-9))
+    )
     return kernel.solve(*rows, loss, fit_intercept, penalties)
 
 

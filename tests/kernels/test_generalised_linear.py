@@ -29,7 +29,7 @@ OUTPUTS = {"logistic": 1, "softmax": 3, "poisson": 1, "squared_hinge": 1, "hinge
 #: Without and with l1, and 18 of them: more than there are lanes.
 L1 = np.array([0.0, 0.0, 0.5, 2.0, 0.0, 0.1] * 3)
 L2 = np.array([1.0, 0.125, 0.0, 0.5, 64.0, 0.25] * 3) + np.arange(18) / 64
-PENALTIES = kernel.Penalties(L1, L2, np.full(18, 1e-8))
+PENALTIES = kernel.GlmPenalties(L1, L2, np.full(18, 1e-8))
 
 
 def solve(loss: str, x=X, label=None, weight=WEIGHT, start=START, penalties=PENALTIES, **others) -> kernel.FittedModels:
@@ -87,7 +87,7 @@ def test_a_model_is_the_same_alone_and_in_any_company(build: str, loss: str) -> 
     together = solve(loss)
     for group, configs in ((0, [3]), (4, [17, 0]), (4, [2, 2, 5])):
         rows = slice(START[group], START[group + 1])
-        chosen = kernel.Penalties(L1[configs], L2[configs], np.full(len(configs), 1e-8))
+        chosen = kernel.GlmPenalties(L1[configs], L2[configs], np.full(len(configs), 1e-8))
         alone = solve(loss, X[rows], LABELS[loss][rows], WEIGHT[rows], np.array([0, SIZES[group]]), chosen)
         for name in ("weights", "intercept", "value", "passes", "converged"):
             np.testing.assert_array_equal(getattr(alone, name)[0], getattr(together, name)[group, configs])
@@ -106,7 +106,7 @@ def test_groups_that_share_lanes_are_as_they_are_alone(build: str, loss: str, co
     x = random.normal(size=(start[-1], 5)).astype(np.float32)
     label = random.integers(0, 3 if loss == "softmax" else 2, len(x)).astype(float)
     weight = random.integers(0, 3, len(x)) / 2
-    chosen = kernel.Penalties(L1[configs], L2[configs], np.full(len(configs), 1e-8))
+    chosen = kernel.GlmPenalties(L1[configs], L2[configs], np.full(len(configs), 1e-8))
     together = solve(loss, x, label, weight, start, chosen)
     for group in range(len(sizes)):
         rows = slice(start[group], start[group + 1])
@@ -143,7 +143,7 @@ def test_rows_beyond_those_that_bend_are_counted(build: str) -> None:
     random = np.random.default_rng(2)
     x = random.random((rows, 2)).astype(np.float32)
     label = (random.random(rows) < 0.3 + 0.4 * x[:, 0]).astype(float)
-    two = kernel.Penalties(np.array([0.0, 3.0]), np.array([1.0, 0.0]), np.full(2, 1e-8))
+    two = kernel.GlmPenalties(np.array([0.0, 3.0]), np.array([1.0, 0.0]), np.full(2, 1e-8))
     found = solve("logistic", x, label, np.ones(rows), np.array([0, rows]), two)
     wide = solve("logistic", x.astype(float), label, np.ones(rows), np.array([0, rows]), two)
     np.testing.assert_array_equal(found.weights, wide.weights)
@@ -161,7 +161,7 @@ def test_training_stops_when_it_is_told_to() -> None:
     assert sum(seen) == found.passes[[0, 1, 3, 4]].sum()
 
 
-def begun(loss: str, form: kernel.Form, chosen: kernel.Penalties) -> tuple[np.ndarray, kernel.Sums]:
+def begun(loss: str, form: kernel.EpochModels, chosen: kernel.GlmPenalties) -> tuple[np.ndarray, kernel.Sums]:
     """Models at their start, and the sums there as they follow from moments."""
     label, outputs = LABELS[loss], OUTPUTS[loss]
     targets = np.eye(3)[label.astype(int)] if loss == "softmax" else label[:, None]
@@ -210,7 +210,7 @@ FORMS = [(True, True), (False, True), (True, False)]
 def test_sums_at_the_start_are_those_that_follow_from_moments(
     build: str, loss: str, fit_intercept: bool, dense: bool
 ) -> None:
-    form = kernel.Form(4, OUTPUTS[loss], fit_intercept, 3, dense)
+    form = kernel.EpochModels(4, OUTPUTS[loss], fit_intercept, 3, dense)
     models, expected = begun(loss, form, PENALTIES)
     found = form.sums(X, LABELS[loss], WEIGHT, loss, models)
     assert found["curvature"].shape[0] == (18 if dense else 0)
@@ -224,14 +224,14 @@ def test_epochs_reach_the_objectives_of_whole_groups(loss: str, fit_intercept: b
     """With rows in two blocks, dense and sparse."""
     start = np.array([0, len(X)])
     whole = solve(loss, start=start, fit_intercept=fit_intercept, epochs=400)
-    form = kernel.Form(4, OUTPUTS[loss], fit_intercept, 3, dense)
+    form = kernel.EpochModels(4, OUTPUTS[loss], fit_intercept, 3, dense)
     for sparse in (False, True):
         models, sums = begun(loss, form, PENALTIES)
         x = scipy.sparse.csr_matrix(X) if sparse else X
         done, value = np.zeros(18, np.bool_), np.full(18, np.nan)
         for _ in range(400):
             left = np.flatnonzero(~done)
-            chosen = kernel.Penalties(L1[left], L2[left], np.full(len(left), 1e-10))
+            chosen = kernel.GlmPenalties(L1[left], L2[left], np.full(len(left), 1e-10))
             stepped = form.step(loss, models[left], chosen, np.ones(len(left)), sums)
             models[left], value[left], done[left] = stepped.models, stepped.value, stepped.finished
             if done.all():
@@ -245,7 +245,7 @@ def test_epochs_reach_the_objectives_of_whole_groups(loss: str, fit_intercept: b
         np.testing.assert_allclose(value, whole.value[0], rtol=1e-6)
 
 
-def standardised(form: kernel.Form, models: np.ndarray, sums: np.ndarray) -> np.ndarray:
+def standardised(form: kernel.EpochModels, models: np.ndarray, sums: np.ndarray) -> np.ndarray:
     """Sums with gradients by the solver's coordinates, where they are by columns as written."""
     found, (mean, inverse) = sums.copy(), models[0, 23 : 23 + 2 * form.columns].reshape(2, -1)
     assert (found[:, 3] == (0 if form.dense else 700)).all()
@@ -259,7 +259,7 @@ def standardised(form: kernel.Form, models: np.ndarray, sums: np.ndarray) -> np.
 @pytest.mark.parametrize("loss", [*LABELS])
 def test_wide_models_of_sparse_rows_have_the_sums_of_a_loop_over_their_entries(build: str, loss: str) -> None:
     """Rows without entries, and columns without any, too; counts of rows that are no multiple of a tile."""
-    form, random = kernel.Form(4, OUTPUTS[loss], True, 3, False), np.random.default_rng(3)
+    form, random = kernel.EpochModels(4, OUTPUTS[loss], True, 3, False), np.random.default_rng(3)
     models, sums = begun(loss, form, PENALTIES)
     if loss != "hinge":
         models = form.step(loss, models, PENALTIES, np.ones(18), sums).models
@@ -287,7 +287,7 @@ def test_wide_models_of_sparse_rows_have_the_sums_of_a_loop_over_their_entries(b
 def test_steps_have_the_same_bits_everywhere_and_in_any_company(build: str, loss: str, dense: bool) -> None:
     """In single precision, alone, and of many rows of which few bend, too."""
     random = np.random.default_rng(7)
-    form, digest = kernel.Form(4, OUTPUTS[loss], True, 3, dense), hashlib.sha256()
+    form, digest = kernel.EpochModels(4, OUTPUTS[loss], True, 3, dense), hashlib.sha256()
     models, _ = begun(loss, form, PENALTIES)
     sums = form.sums(X, LABELS[loss], WEIGHT, loss, models)
     x = random.random((700, 4)).astype(np.float32) * [1, 100, 1, 1] - [0, 0, 1, 0]
@@ -381,7 +381,7 @@ def test_rows_that_outweigh_all_others_lead_nowhere_above_the_start() -> None:
     label = np.argmax(x[:, :3] + random.gumbel(size=(500, 3)), axis=1).astype(float)
     weight = np.ones(500)
     weight[:10] = 1e12
-    one = kernel.Penalties(np.array([1.0, 0.0]), np.array([0.0, 1.0]), np.full(2, 1e-8))
+    one = kernel.GlmPenalties(np.array([1.0, 0.0]), np.array([0.0, 1.0]), np.full(2, 1e-8))
     found = solve("softmax", x, label, weight, np.array([0, 500]), one)
     assert found.value[0, 0] < 8900
     assert found.value[0].max() < weight @ losses("softmax", np.zeros((500, 3)), label)[0] / 1e6

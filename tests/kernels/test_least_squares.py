@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grouplearn.kernels.linear import least_squares, moments
-from grouplearn.kernels.linear.least_squares import Penalties
+from grouplearn.kernels.linear.least_squares import LeastSquaresPenalties
 
 
 def groups(kinds: list[str], d: int, n: int = 60, seed: int = 5) -> tuple[np.ndarray, ...]:
@@ -30,9 +30,11 @@ def groups(kinds: list[str], d: int, n: int = 60, seed: int = 5) -> tuple[np.nda
     return x, y[:, None], weight, np.cumsum([0, *(len(part[0]) for part in parts)])
 
 
-def penalties(*configs: tuple[float, float, bool]) -> Penalties:
+def penalties(*configs: tuple[float, float, bool]) -> LeastSquaresPenalties:
     l1, l2, fit_intercept = zip(*configs, strict=True)
-    return Penalties(np.array(l1), np.array(l2), np.full(len(l1), 1e-11), np.array(fit_intercept, bool), rounds=10_000)
+    return LeastSquaresPenalties(
+        np.array(l1), np.array(l2), np.full(len(l1), 1e-11), np.array(fit_intercept, bool), rounds=10_000
+    )
 
 
 KINDS = ["plain", "twice", "short", "constant", "infinite", "close", "plain"]

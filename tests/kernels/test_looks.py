@@ -19,7 +19,7 @@ from grouplearn.kernels.library import calling_back, on_threads
 from grouplearn.kernels.linear import coordinate_descent, few_rows, least_squares, moments, sparse, stochastic_gradient
 from grouplearn.kernels.linear import generalised_linear as glm
 from grouplearn.kernels.number_columns import NumberReader
-from grouplearn.kernels.row_order import Draw, Places
+from grouplearn.kernels.row_order import Draw, GroupPositions
 from grouplearn.kernels.series import exponential_smoothing, intermittent, theta
 from grouplearn.kernels.texts import Texts
 from grouplearn.kernels.trees import Forests
@@ -94,7 +94,7 @@ def solve(d: int, **penalties: float) -> Callable[[], object]:
     columns = [np.full(4, each[name]) for name in ("l1", "l2")]
     given = gram(8, d)
     return lambda: least_squares.solve(
-        given, least_squares.Penalties(*columns, np.full(4, 1e-9), np.ones(4, np.bool_), 50)
+        given, least_squares.LeastSquaresPenalties(*columns, np.full(4, 1e-9), np.ones(4, np.bool_), 50)
     )
 
 
@@ -125,7 +125,7 @@ def stack(loss: str, n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
 
 def fit(loss: str, l1: float = 0.0, n: int = 6_000, d: int = 60) -> Callable[[], object]:
     x, y = stack(loss, n, d)
-    penalties = glm.Penalties(np.full(8, l1), np.full(8, 1.0), np.full(8, 1e-6))
+    penalties = glm.GlmPenalties(np.full(8, l1), np.full(8, 1.0), np.full(8, 1e-6))
     return lambda: glm.solve(
         *(x, y, np.ones(n), np.array([0, n])),
         loss=loss,
@@ -138,7 +138,7 @@ def fit(loss: str, l1: float = 0.0, n: int = 6_000, d: int = 60) -> Callable[[],
     )
 
 
-def begun(form: glm.Form, x: np.ndarray, y: np.ndarray, models: int) -> tuple[np.ndarray, glm.Sums]:
+def begun(form: glm.EpochModels, x: np.ndarray, y: np.ndarray, models: int) -> tuple[np.ndarray, glm.Sums]:
     given = moments.of_rows(x, y[:, None], np.ones(len(y)), np.array([0, len(y)]), gram=form.dense)
     given = {name: each[0] for name, each in given.items()}
     start = np.zeros(1), np.full(1, 0.5 - y.mean()), np.log(2), np.full((1, 1), 0.25)
@@ -154,7 +154,7 @@ def begun(form: glm.Form, x: np.ndarray, y: np.ndarray, models: int) -> tuple[np
 def block(dense: bool, sparse: bool) -> Callable[[], object]:
     scipy_sparse = pytest.importorskip("scipy.sparse")
     x, y = stack("logistic", 4_000, 100)
-    form = glm.Form(100, 1, True, 8, dense)
+    form = glm.EpochModels(100, 1, True, 8, dense)
     rows, _ = begun(form, x, y, 12)
     given = scipy_sparse.csr_matrix(x) if sparse else x
     return lambda: form.sums(given, y, np.ones(len(y)), "logistic", rows)
@@ -162,15 +162,15 @@ def block(dense: bool, sparse: bool) -> Callable[[], object]:
 
 def step(dense: bool, l1: float) -> Callable[[], object]:
     x, y = stack("logistic", 500, 250)
-    form = glm.Form(250, 1, True, 8, dense)
+    form = glm.EpochModels(250, 1, True, 8, dense)
     rows, sums = begun(form, x, y, 12)
-    penalties = glm.Penalties(np.full(12, l1), np.full(12, 1.0), np.full(12, 1e-6))
+    penalties = glm.GlmPenalties(np.full(12, l1), np.full(12, 1.0), np.full(12, 1e-6))
     return lambda: form.step("logistic", rows, penalties, np.ones(12), sums)
 
 
 def of_few_rows(l1: float, n: int, d: int) -> Callable[[], object]:
     x, y = stack("squared_hinge", n, d)
-    penalties = glm.Penalties(np.full(2, l1), np.full(2, 1.0), np.full(2, 1e-6))
+    penalties = glm.GlmPenalties(np.full(2, l1), np.full(2, 1.0), np.full(2, 1e-6))
     return lambda: few_rows.solve(x, y, np.ones(n), "squared_hinge", True, penalties)
 
 
@@ -197,24 +197,28 @@ def boosted(rounds: int, *, predicts: bool = False) -> Callable[[], object]:
     """Boost ten groups, or predict by their models: it looks at every other round, and at every other model."""
     api, nothing = addresses(boosting.FUNCTIONS), boosting.Parameters(b"seed=", b" num_threads=1 verbosity=-1")
     x = numbers(500, 3)
-    rows = boosting.Rows(x, x[:, 0].astype(np.float32), np.ones(500, np.float32), np.arange(11) * 50)
-    plan = boosting.Plan(nothing, (boosting.Family(nothing, (rounds,), False),), 1, np.zeros(10, np.int64))
+    rows = boosting.BoostingRows(x, x[:, 0].astype(np.float32), np.ones(500, np.float32), np.arange(11) * 50)
+    plan = boosting.BoostingPlan(
+        nothing, (boosting.ConfigFamily(nothing, (rounds,), False),), 1, np.zeros(10, np.int64)
+    )
     if not predicts:
         return lambda: boosting.boost(api, plan, rows, None)
     found = boosting.boost(api, plan, rows, None)
     return lambda: boosting.predict(api, rows, found.texts, 1, [boosting.Scale()])
 
 
-def network(n: int = 2_000) -> tuple[networks.Shape, networks.Descent, dict[str, np.ndarray], networks.BlockRows]:
-    shape, each = networks.Shape((32, 64, 1), "relu", "regression"), np.full(3, 0.01)
-    descent = networks.Descent("adam", each, each, each * 0, each, each)
+def network(
+    n: int = 2_000,
+) -> tuple[networks.NetworkShape, networks.OptimizerSettings, dict[str, np.ndarray], networks.NetworkRows]:
+    shape, each = networks.NetworkShape((32, 64, 1), "relu", "regression"), np.full(3, 0.01)
+    descent = networks.OptimizerSettings("adam", each, each, each * 0, each, each)
     state = {name: numbers(3, shape.n_parameters) for name in ("parameters", "first_moment")}
     state |= {
         "second_moment": numbers(3, shape.n_parameters) ** 2,
         "step": np.zeros(3, np.int64),
         "objective": np.zeros(3),
     }
-    return shape, descent, state, networks.BlockRows(numbers(n, 32), numbers(n), np.ones(n), np.arange(n), 100)
+    return shape, descent, state, networks.NetworkRows(numbers(n, 32), numbers(n), np.ones(n), np.arange(n), 100)
 
 
 def trained(name: str) -> Callable[[], object]:
@@ -226,19 +230,19 @@ def trained(name: str) -> Callable[[], object]:
     return lambda: networks.predict(shape, state["parameters"], rows.x)
 
 
-def single_rows(n: int) -> library.Runs:
+def single_rows(n: int) -> library.RowRuns:
     """Runs of one row."""
-    return library.Runs(np.arange(n + 1), np.zeros(n, np.int64))
+    return library.RowRuns(np.arange(n + 1), np.zeros(n, np.int64))
 
 
 def predicted_in_runs() -> Callable[[], object]:
-    shape, x = networks.Shape((20, 30, 1), "relu", "regression"), numbers(10_000, 20)
+    shape, x = networks.NetworkShape((20, 30, 1), "relu", "regression"), numbers(10_000, 20)
     parameters = numbers(1, shape.n_parameters)
     return lambda: networks.predict_runs(shape, parameters, x, single_rows(len(x)))
 
 
 def descended() -> Callable[[], object]:
-    shape, (_, descent, state, _) = networks.Shape((1000, 1000, 1), "relu", "regression"), network()
+    shape, (_, descent, state, _) = networks.NetworkShape((1000, 1000, 1), "relu", "regression"), network()
     state = {name: np.zeros((3, shape.n_parameters)) for name in ("parameters", "first_moment", "second_moment")}
     state |= {"step": np.zeros(3, np.int64)}
     return lambda: networks.descend(shape, descent, state, np.ones((3, shape.n_parameters)))
@@ -250,7 +254,7 @@ def stochastic(name: str) -> Callable[[], object]:
     rows, models, descent = rows_of("logistic", 40_000, 32, kind="double"), models_of(5, 1, 32), descent_of("logistic")
     wide = models_of(5, 1, 400_000)
     none, weight = np.zeros(5), float(rows.weight.sum())
-    course = stochastic_gradient.Course(0, 0, 7, weight, weight, none, 5, none + np.inf, none, none[None], none > 0)
+    course = stochastic_gradient.SgdEpochs(0, 0, 7, weight, weight, none, 5, none + np.inf, none, none[None], none > 0)
     return {
         "descend": lambda: stochastic_gradient.descend(models, descent, [rows]),
         "epochs": lambda: stochastic_gradient.descend_epochs(models, descent, rows, course, 2, keeps=True),
@@ -273,7 +277,7 @@ def forest() -> Callable[[], object]:
 def ordered() -> Callable[[], object]:
     n = 400_000
     hashes = np.random.default_rng(1).integers(0, 2**63, n, dtype=np.uint64)
-    found = Places(np.array([n]), np.array([0]))
+    found = GroupPositions(np.array([n]), np.array([0]))
 
     def run() -> None:
         found._n_added = 0
@@ -323,7 +327,7 @@ def predicted() -> Callable[[], object]:
 def clustered(call: str) -> Callable[[], object]:
     wide = call in ("step", "finish")
     n, d, configs = (3_000, 256, [256] * 8) if wide else (20_000, 30, [8, 20])
-    plan = clustering.Plan(d, tuple(clustering.Config(k, seed) for seed, k in enumerate(configs)), 5)
+    plan = clustering.ClusteringPlan(d, tuple(clustering.KMeansConfig(k, seed) for seed, k in enumerate(configs)), 5)
     x, weight = numbers(n, d), np.ones(n)
     if call == "solve":
         return lambda: clustering.solve(
@@ -334,7 +338,9 @@ def clustered(call: str) -> Callable[[], object]:
         )
     if call == "survey":
         many = numbers(200_000, 16)
-        return lambda: clustering.Plan(16, (clustering.Config(2),), 5).survey(many, np.ones(200_000), 0, 1)
+        return lambda: clustering.ClusteringPlan(16, (clustering.KMeansConfig(2),), 5).survey(
+            many, np.ones(200_000), 0, 1
+        )
     survey = plan.survey(x, weight, 0, 1)
     if call == "begin":
         return lambda: plan.begin(survey, 1)
@@ -367,7 +373,7 @@ def of_components(call: str) -> object:
     return projections.of_groups(x, weight, np.array([0, 50_000]), np.zeros((1, 40)), (components, np.array([0, 30])))
 
 
-def begun_wide(plan: clustering.Plan, centroids: np.ndarray) -> clustering.Tensors:
+def begun_wide(plan: clustering.ClusteringPlan, centroids: np.ndarray) -> clustering.Tensors:
     whole = {name: np.zeros(plan.n_models, np.int64) for name in ("passes", "phase")}
     model = {"centroids": centroids, "clusters": np.ones((plan.n_centroids, 2)), "inertia": np.zeros(plan.n_models)}
     return {**model, **whole, "origin": np.zeros(plan.d), "scale": np.ones(1)}
@@ -393,12 +399,12 @@ def descending(call: str) -> Callable[[], object]:
     forms = [coordinate_descent.ONE_COLUMN, coordinate_descent.CODES, coordinate_descent.RAGGED_WITH_VALUES]
     mean = np.zeros(x.shape[1])
     mean[0] = 0.1
-    cut = coordinate_descent.Blocks(first, np.array(forms), mean)
-    shape = coordinate_descent.Shape("logistic", configs, 1)
+    cut = coordinate_descent.ColumnBlocks(first, np.array(forms), mean)
+    shape = coordinate_descent.GroupShape("logistic", configs, 1)
     if call == "cut":
         return lambda: coordinate_descent.Cell(lambda: [x], (ones, ones), cut, shape)
     each = np.linspace(0.1, 1, configs)
-    penalties = coordinate_descent.Penalties(each, each, np.full(configs, 1e-9))
+    penalties = coordinate_descent.GlmPenalties(each, each, np.full(configs, 1e-9))
     about_columns = cut, np.array([0, 1, 0]), np.ones(x.shape[1] + 1)
     group = coordinate_descent.GroupRounds(shape, *about_columns, True, penalties)
     free = coordinate_descent.GroupRounds(shape, *about_columns, False, replace(penalties, l1=np.zeros(configs)))

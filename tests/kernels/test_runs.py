@@ -8,16 +8,16 @@ from builds import in_every_build
 
 from grouplearn.kernels import networks
 from grouplearn.kernels.clusters import distances, projections
-from grouplearn.kernels.library import Runs
+from grouplearn.kernels.library import RowRuns
 
 #: Runs of no rows, of one, of several tiles; a model that has two of them, and one that has none.
-RUNS = Runs(np.array([0, 3, 3, 4, 190, 400]), np.array([4, 1, 0, 2, 4]))
+RUNS = RowRuns(np.array([0, 3, 3, 4, 190, 400]), np.array([4, 1, 0, 2, 4]))
 RANDOM = np.random.default_rng(7)
 X = RANDOM.normal(size=(400, 6))
 
 
 def of_networks() -> tuple[Callable[[], np.ndarray], Callable[[np.ndarray, int], np.ndarray]]:
-    shape = networks.Shape((6, 5, 3, 2), "relu", "regression")
+    shape = networks.NetworkShape((6, 5, 3, 2), "relu", "regression")
     parameters = RANDOM.normal(size=(5, shape.n_parameters))
     return (
         lambda: networks.predict_runs(shape, parameters, X, RUNS),
@@ -59,6 +59,6 @@ def test_rows_of_another_width_are_refused() -> None:
         distances.score_runs(narrow, np.zeros((2, 6)), np.array([0, 2]), RUNS)
     with pytest.raises(ValueError, match="features"):
         projections.score_runs(narrow, np.zeros((1, 6)), np.zeros((1, 2, 6)), RUNS)
-    shape = networks.Shape((6, 1), "relu", "regression")
+    shape = networks.NetworkShape((6, 1), "relu", "regression")
     with pytest.raises(ValueError, match="expected"):
         networks.predict_runs(shape, np.zeros((1, 7)), narrow, RUNS)

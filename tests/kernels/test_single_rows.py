@@ -66,7 +66,7 @@ def of_products(x: np.ndarray) -> Found:
 
 
 def of_whole_groups(x: np.ndarray) -> Found:
-    few = generalised_linear.Penalties(np.array([0, 0.5]), np.array([1.0, 0.1]), np.full(2, 1e-8))
+    few = generalised_linear.GlmPenalties(np.array([0, 0.5]), np.array([1.0, 0.1]), np.full(2, 1e-8))
     label = np.random.default_rng(4).integers(0, 2, N).astype(float)
     found = generalised_linear.solve(
         x, label, WEIGHT + 1, START, loss="logistic", outputs=1, fit_intercept=True, penalties=few, epochs=30,
@@ -78,25 +78,25 @@ def of_whole_groups(x: np.ndarray) -> Found:
 def of_epochs(x: Any) -> Found:
     label, one = np.random.default_rng(5).integers(0, 2, N).astype(float), np.full(1, 0.5)
     dense = np.asarray(x.todense() if scipy.sparse.issparse(x) else x)
-    form = generalised_linear.Form(x.shape[1], 1, True, 3, True)
+    form = generalised_linear.EpochModels(x.shape[1], 1, True, 3, True)
     sums = moments.of_rows(dense, label[:, None], WEIGHT + 1, np.array([0, N]))
     known = (np.zeros(1), np.full(1, 0.5 - label.mean()), np.log(2), np.full((1, 1), 0.25))
     model, at = form.begin("logistic", {name: each[0] for name, each in sums.items()}, (N, dense.size), *known)
-    model = form.step("logistic", model, generalised_linear.Penalties(one, one, one / 1e8), one, at).models
+    model = form.step("logistic", model, generalised_linear.GlmPenalties(one, one, one / 1e8), one, at).models
     return {**at, **form.sums(x, label, WEIGHT + 1, "logistic", model)}
 
 
 def of_networks(x: np.ndarray) -> Found:
     found, random = {}, np.random.default_rng(6)
-    shape = networks.Shape((x.shape[1], 5, 1), "tanh", "regression")
+    shape = networks.NetworkShape((x.shape[1], 5, 1), "tanh", "regression")
     for dtype in (np.float32, np.float64):
         names = ("parameters", "first_moment", "second_moment")
         state: Found = {name: np.zeros((2, shape.n_parameters), dtype) for name in names}
         state["parameters"][:] = random.normal(size=(2, shape.n_parameters)) / 100
         state |= {"step": np.zeros(2, np.int64), "objective": np.zeros(2)}
-        descent = networks.Descent("adam", *(np.full(2, each) for each in (0.01, 0.9, 0.1, 0.0, 0.1)))
+        descent = networks.OptimizerSettings("adam", *(np.full(2, each) for each in (0.01, 0.9, 0.1, 0.0, 0.1)))
         order = networks.visiting_order(1, 2, N)
-        networks.train(shape, descent, state, networks.BlockRows(x, WEIGHT, WEIGHT + 1, order, 100, key=7))
+        networks.train(shape, descent, state, networks.NetworkRows(x, WEIGHT, WEIGHT + 1, order, 100, key=7))
         found |= {f"{name}_{np.dtype(dtype).name}": value for name, value in state.items()}
     found["predicted"] = networks.predict(shape, state["parameters"], x)
     return found

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grouplearn.kernels.row_order import Draw, Places
+from grouplearn.kernels.row_order import Draw, GroupPositions
 
 WHOLE = 2**64
 #: How hashes may be: any, with few values, equal in their upper or lower halves, all one.
@@ -31,7 +31,7 @@ def test_places_of_rows(sizes: list[int], kind: str, seed: int) -> None:
     group = random.permutation(np.repeat(np.arange(len(sizes), dtype=np.int32), sizes))
     hashes = HASHES[kind](random, group.size)
     order = random.permutation(np.flatnonzero(sizes))
-    found = Places(np.array(sizes), order)
+    found = GroupPositions(np.array(sizes), order)
     cut = group.size // 3
     for part in (slice(0, cut), slice(cut, None)):
         found.add(group[part], hashes[part])
@@ -93,7 +93,7 @@ def test_draws_of_splits(sizes: list[int], rounded_kind: str, exact_kind: str, f
 def test_large_groups_in_every_build(build: str, kind: str) -> None:
     random = np.random.default_rng(5)
     hashes = HASHES[kind](random, 100_000)
-    found = Places(np.array([100_000]), np.array([0]))
+    found = GroupPositions(np.array([100_000]), np.array([0]))
     found.add(np.zeros(100_000, np.int32), hashes)
     found.sort(0, 1)
     assert (np.argsort(found.place) == np.argsort(hashes, kind="stable")).all()

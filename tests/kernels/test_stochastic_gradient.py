@@ -12,7 +12,7 @@ import scipy.special
 from builds import in_every_build
 
 from grouplearn.kernels.linear import stochastic_gradient as kernel
-from grouplearn.kernels.linear.stochastic_gradient import BlockRows, Descent, LinearModels
+from grouplearn.kernels.linear.stochastic_gradient import BlockRows, SgdModels, SgdSettings
 from grouplearn.kernels.networks import visiting_order
 
 LOSSES = ("squares", "logistic", "softmax", "poisson", "hinge", "squared_hinge")
@@ -31,10 +31,10 @@ def rows_of(loss: str, n: int = 90, columns: int = 11, batch_size: int = 1, kind
     return BlockRows(as_kind[kind](x), labels, random.uniform(0.5, 2, n), visiting_order(1, 0, n), batch_size, 0.8)
 
 
-def models_of(configs: int, outputs: int, columns: int = 11, owes: bool = True, sums: bool = True) -> LinearModels:
+def models_of(configs: int, outputs: int, columns: int = 11, owes: bool = True, sums: bool = True) -> SgdModels:
     shape = (configs, outputs, columns)
     zeros, of_config = np.zeros(shape), np.zeros(configs)
-    return LinearModels(
+    return SgdModels(
         unscaled=np.random.default_rng(2).normal(size=shape) * 0.1,
         paid=zeros if owes else None,
         beyond=zeros.copy() if sums else None,
@@ -49,9 +49,9 @@ def models_of(configs: int, outputs: int, columns: int = 11, owes: bool = True, 
     )
 
 
-def descent_of(loss: str, configs: int = 5) -> Descent:
+def descent_of(loss: str, configs: int = 5) -> SgdSettings:
     c = np.arange(configs)
-    return Descent(
+    return SgdSettings(
         loss,
         rate=0.03 + 0.02 * c,
         decay=np.where(c == 0, 0.0, 0.01 * (c + 1)),
@@ -78,7 +78,9 @@ def loss_and_slope(loss: str, score: np.ndarray, label: float) -> tuple[float, n
     return float(found[0]), np.array([found[1]])
 
 
-def weight_of(descent: Descent, c: int, rate: float, row: tuple[np.ndarray, float, float], score: np.ndarray) -> float:
+def weight_of(
+    descent: SgdSettings, c: int, rate: float, row: tuple[np.ndarray, float, float], score: np.ndarray
+) -> float:
     """What a row (x, y, weight) counts in a step: its weight, but of Poisson's loss no more than moves its score to log(y)."""
     x, y, weight = row[0].astype(float), *row[1:]
     if descent.loss != "poisson" or rate == 0:
@@ -86,7 +88,7 @@ def weight_of(descent: Descent, c: int, rate: float, row: tuple[np.ndarray, floa
     return float(min(weight, 1 / (max(np.exp(score[0]), y) * rate * (x @ x + descent.with_intercept[c]))))
 
 
-def plain(descent: Descent, c: int, w: np.ndarray, rows: BlockRows) -> dict[str, np.ndarray]:
+def plain(descent: SgdSettings, c: int, w: np.ndarray, rows: BlockRows) -> dict[str, np.ndarray]:
     """One config (k, d) by the formula: after each batch every weight shrinks, moves, and pays what it owes to l1."""
     x = rows.x.toarray() if scipy.sparse.issparse(rows.x) else rows.x
     b, objective, due, paid = np.zeros(len(w)), 0.0, 0.0, np.zeros_like(w)

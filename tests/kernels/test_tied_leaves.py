@@ -17,7 +17,7 @@ from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.trees.gbdt import Gbdt
 from grouplearn.learners.trees.lightgbm.library import addresses
 from grouplearn.learners.trees.nodes import FeatureColumns, nodes_of, parse_forest
-from grouplearn.learners.trees.predicting import Scores
+from grouplearn.learners.trees.predicting import TextScores
 from grouplearn.learners.trees.scoring import GroupTrees, compile_forests
 from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES
 from grouplearn.models.state import Artifact
@@ -63,7 +63,7 @@ def exact(text: bytes, x: np.ndarray) -> np.ndarray:
 
 def together(texts: list[bytes], x: np.ndarray, outputs: int, **scale: bool) -> np.ndarray:
     """Return the scores (n, models) of small groups that train together."""
-    rows = kernel.Rows(x, np.zeros(len(x), np.float32), np.ones(len(x), np.float32), np.array([0, len(x)]))
+    rows = kernel.BoostingRows(x, np.zeros(len(x), np.float32), np.ones(len(x), np.float32), np.array([0, len(x)]))
     scales = [kernel.Scale(**scale)] * len(texts)  # type: ignore[arg-type]
     held = Ragged.of([np.frombuffer(text, np.uint8) for text in texts])
     return kernel.predict(addresses(kernel.FUNCTIONS), rows, held, outputs, scales)
@@ -74,8 +74,8 @@ def together(texts: list[bytes], x: np.ndarray, outputs: int, **scale: bool) -> 
 def test_leaves_have_one_sum(seed: int, classes: int, boosting: str) -> None:
     text, x, _ = of_few_rows(seed, classes, boosting)
     expected = exact(text, x)
-    np.testing.assert_array_equal(Scores(text)(x), expected)
-    np.testing.assert_array_equal(Scores(text)(scipy.sparse.csr_array(x)), expected)
+    np.testing.assert_array_equal(TextScores(text)(x), expected)
+    np.testing.assert_array_equal(TextScores(text)(scipy.sparse.csr_array(x)), expected)
     found = together([text, text], x, expected.shape[1], mean=boosting == "rf")
     np.testing.assert_array_equal(found, np.stack([expected, expected], axis=1))
 

@@ -69,7 +69,7 @@ def solve(x: np.ndarray, start: Sequence[int], seeds: Sequence[int], *given: Con
 def test_from_the_same_seeds_as_scikit_learn(tolerance: float) -> None:
     x = blobs(800, 5, 6, 3, spread=2.5)
     weight = np.random.default_rng(1).uniform(0.2, 3, len(x))
-    plan = kernel.Plan(5, (kernel.Config(6, tolerance=tolerance),), 300)
+    plan = kernel.ClusteringPlan(5, (kernel.KMeansConfig(6, tolerance=tolerance),), 300)
     begun = plan.begin(plan.survey(x, weight, 0, 1), 1)
     seeds = begun["origin"] + begun["centroids"] / begun["scale"]
     # It takes the variance of rows without their weights.
@@ -109,8 +109,8 @@ def test_losses_are_inertias_and_the_best_start_is_kept() -> None:
 def test_a_model_is_finished_once_for_all_configs(monkeypatch: pytest.MonkeyPatch) -> None:
     x = blobs(100, 2, 3)
     calls: list[int] = []
-    finish = kernel.Plan.finish
-    monkeypatch.setattr(kernel.Plan, "finish", lambda plan, state: calls.append(1) or finish(plan, state))
+    finish = kernel.ClusteringPlan.finish
+    monkeypatch.setattr(kernel.ClusteringPlan, "finish", lambda plan, state: calls.append(1) or finish(plan, state))
     state, configs = trained(x, np.ones(100), {"k": 2}, {"k": 3}), configs_of({"k": 2}, {"k": 3})
     before = [LEARNER.finalize(problem_of(x), configs, state, place) for place in range(2)]
     scores = LEARNER.scores(problem_of(x), configs, state, x)
@@ -166,7 +166,7 @@ def test_groups_without_a_model_have_none_in_a_stack() -> None:
 
 
 def test_states_that_no_plan_has() -> None:
-    x, plan = blobs(50, 2, 2), kernel.Plan(2, (kernel.Config(2), kernel.Config(4)), 1 << 40)
+    x, plan = blobs(50, 2, 2), kernel.ClusteringPlan(2, (kernel.KMeansConfig(2), kernel.KMeansConfig(4)), 1 << 40)
     state = dict(lloyd.begin(plan, 1, plan.survey(x, np.ones(50), 0, 1)))
     assert lloyd.is_sound(plan, state)
     for name, each in state.items():
@@ -176,9 +176,9 @@ def test_states_that_no_plan_has() -> None:
     assert not lloyd.is_sound(plan, {**state, "phase": state["phase"] + 9})
     assert not lloyd.is_sound(plan, {**state, "passes": state["passes"] - 9})
     assert not lloyd.is_sound(plan, {**state, "scale": np.zeros(1)})
-    assert not lloyd.is_sound(kernel.Plan(2, (kernel.Config(2),), 1 << 40), state)
+    assert not lloyd.is_sound(kernel.ClusteringPlan(2, (kernel.KMeansConfig(2),), 1 << 40), state)
     # Numbers that are none end as numbers that are none.
     lost = {**state, "centroids": np.full_like(state["centroids"], np.nan)}
     after = plan.step(lost, plan.sums(lost, x, np.ones(50), 0))
     with pytest.raises(Diverged):
-        lloyd.Finished(plan, after).model(0)
+        lloyd.FinishedClusters(plan, after).model(0)

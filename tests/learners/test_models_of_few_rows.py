@@ -38,7 +38,7 @@ def made(loss: str, rows: int, columns: int, classes: int = 2) -> tuple[Problem,
 
 def least(loss: str, shard: Shard, y: np.ndarray) -> np.ndarray:
     columns = [np.array([config[name] for config in CONFIGS]) for name in ("l1", "l2")]
-    penalties = generalised_linear.Penalties(*columns, np.full(3, 1e-9))
+    penalties = generalised_linear.GlmPenalties(*columns, np.full(3, 1e-9))
     found = few_rows.solve(shard.x, y, shard.weight, loss, True, penalties)
     assert found.converged.all()
     return found.value

@@ -27,7 +27,7 @@ from grouplearn.plan import calibration
 from grouplearn.plan.cost import pilot
 from grouplearn.plan.cost.coefficients import Machine, Rates, corrected, default
 from grouplearn.plan.explain import measured
-from grouplearn.plan.explain.measured import UnitRan, asked_for
+from grouplearn.plan.explain.measured import MeasuredUnit, asked_for
 from grouplearn.plan.operator_choice import choose
 from grouplearn.plan.physical import plan
 from grouplearn.runtime import calibrate
@@ -292,9 +292,9 @@ def test_runs_ask_for_what_they_took(monkeypatch: pytest.MonkeyPatch) -> None:
         stops = planned(plain, TRAIN.replace("linear_regression", "gbdt") + " WITHIN 1 HOUR", workers=1)
     choice = choose(physical, [candidate("group_task_parallel", 1.0, units=400, loads=0)], False)
     assert max(unit.cost for unit in physical.units) < 0.1
-    took = {unit.id: UnitRan(3 * unit.cost, 100) for unit in physical.units}
+    took = {unit.id: MeasuredUnit(3 * unit.cost, 100) for unit in physical.units}
     assert asked_for(physical, choice, took) == pytest.approx(3)
-    assert asked_for(physical, choice, took | {0: UnitRan(100.0, 100)}) == pytest.approx(3)  # one was disturbed
+    assert asked_for(physical, choice, took | {0: MeasuredUnit(100.0, 100)}) == pytest.approx(3)  # one was disturbed
     assert asked_for(physical, choice, {unit: took[unit] for unit in range(300)}) == pytest.approx(3)  # some are lost
     assert asked_for(physical, choice, {}) is None
     assert asked_for(stops, choice, took) is None
@@ -308,7 +308,7 @@ def test_a_run_repeated_asks_for_the_same_correction(monkeypatch: pytest.MonkeyP
     with duckdb.connect() as plain:
         plain.execute("CREATE TABLE t AS SELECT i % 400 AS g, i AS x, i AS y FROM range(80000) AS r(i)")
         first = planned(plain, statement, workers=1)
-    took = {unit.id: UnitRan(unit.cost, 100) for unit in first.units}
+    took = {unit.id: MeasuredUnit(unit.cost, 100) for unit in first.units}
     loads = replace(Machine(), load=10 * max(unit.cost for unit in first.units))
     for _ in range(6):
         physical = plan(first.bound, first.stats, replace(rates, machine=loads))
@@ -332,7 +332,7 @@ def test_epochs_that_rows_ask_for_are_no_correction() -> None:
         [physical.seconds_of(unit) for unit in physical.units], rel=1e-12
     )
     for factor, epochs in ((1.0, 90), (3.0, 90), (1.0, 2)):
-        took = {unit.id: UnitRan(factor * physical.seconds_of(unit, epochs), epochs) for unit in physical.units}
+        took = {unit.id: MeasuredUnit(factor * physical.seconds_of(unit, epochs), epochs) for unit in physical.units}
         assert asked_for(physical, choice, took) == pytest.approx(factor)
     longer = physical.seconds_of(physical.units[0], 90) / physical.units[0].cost
     assert 5 < longer < 9

@@ -12,7 +12,7 @@ import grouplearn
 from grouplearn.plan import calibration
 from grouplearn.plan.cost.coefficients import default
 from grouplearn.plan.explain.facts import histogram
-from grouplearn.plan.explain.measured import Ran, Side, compare
+from grouplearn.plan.explain.measured import MeasuredStep, Side, compare
 from grouplearn.plan.operator_choice import choose
 
 ANALYZE = (
@@ -40,13 +40,20 @@ def test_parts_by_hand() -> None:
         )
         choice = choose(physical, [candidate("group_task_parallel", 3.0, units=3, loads=3, idle=0.25)], False)
         # Unit 1 was of two groups, so it has two rows.
-        ran = [Ran(0, 0, 1.0, 3.0), Ran(1, 1, 1.0, 2.0), Ran(1, 1, 1.0, 2.0), Ran(2, 1, 3.0, 5.0)]
+        ran = [
+            MeasuredStep(0, 0, 1.0, 3.0),
+            MeasuredStep(1, 1, 1.0, 2.0),
+            MeasuredStep(1, 1, 1.0, 2.0),
+            MeasuredStep(2, 1, 3.0, 5.0),
+        ]
         measured = compare(physical, choice, ran, default("linear_regression"), {})
     # Of 2 workers x 4 s, 2 + 1 + 2 s were busy.
     assert measured.measured == Side(makespan=4.0, idle=1 - 5 / 8, workers=2, units=3, work=5.0, median=2.0, worst=2.0)
     assert (measured.estimated.makespan, measured.estimated.idle, measured.estimated.units) == (3.0, 0.25, 3)
     assert [(bar.worker, bar.start, bar.end) for bar in measured.bars] == [(0, 1.0, 3.0), (1, 1.0, 2.0), (1, 3.0, 5.0)]
-    lost = compare(physical, choice, [*ran, Ran(2, 0, 3.0, 4.0, kind="lost")], default("linear_regression"), {})
+    lost = compare(
+        physical, choice, [*ran, MeasuredStep(2, 0, 3.0, 4.0, kind="lost")], default("linear_regression"), {}
+    )
     assert lost.measured == replace(measured.measured, idle=1 - 6 / 8)
     assert [bar.kind for bar in lost.bars] == ["unit", "unit", "lost", "unit"]
     assert measured.ratio is None  # each was estimated at less than 10 ms

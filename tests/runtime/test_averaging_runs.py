@@ -29,7 +29,7 @@ from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.worker import Watch, Worker, outline_or_failed
 from grouplearn.schedule.averages import Averages, Reduction
 from grouplearn.schedule.messages import (
-    Blocks,
+    BlockRange,
     Discard,
     Instruction,
     Load,
@@ -416,7 +416,9 @@ def test_the_parts_of_a_mean_are_the_mean_to_the_bit() -> None:
     assert isinstance(learner, AveragingLearner)
     begun = learner.init(prepared.problem, job.configs)
     states = [
-        learner.train(prepared.problem, job.configs, begun, prepared.part(Blocks(number, number + 1)).train.read(), 0)
+        learner.train(
+            prepared.problem, job.configs, begun, prepared.part(BlockRange(number, number + 1)).train.read(), 0
+        )
         for number in range(5)
     ]
     weights = [3.0, 1.5, 0.25, 7.0, 1e-3]
@@ -441,7 +443,7 @@ def test_the_mean_of_equal_models_is_that_model() -> None:
     learner, prepared = job.trainer, prepare(job, job.groups[1])
     assert isinstance(learner, AveragingLearner)
     begun = learner.init(prepared.problem, job.configs)
-    state = learner.train(prepared.problem, job.configs, begun, prepared.part(Blocks(0, 1)).train.read(), 0)
+    state = learner.train(prepared.problem, job.configs, begun, prepared.part(BlockRange(0, 1)).train.read(), 0)
     found = learner.average([learner.part(state, 0, 1)] * 7, [1.0, 2.0, 3.0, 0.1, 0.2, 0.3, 1e9])
     assert all(found[name].tobytes() == state.tensors[name].tobytes() for name in learner.averaged)
 

@@ -8,7 +8,16 @@ from helpers.runtime_jobs import Watcher
 
 from grouplearn.data.files.plain_values import to_bytes
 from grouplearn.runtime.ray.coordinator import UNIT_ATTEMPTS, Coordinator
-from grouplearn.runtime.ray.supervised.pipe import Absent, Happened, Joined, Leaving, Lost, News, StepEnded, UnitEnded
+from grouplearn.runtime.ray.supervised.pipe import (
+    Absent,
+    Happened,
+    Joined,
+    Leaving,
+    Lost,
+    RunEvents,
+    StepEnded,
+    UnitEnded,
+)
 from grouplearn.schedule.messages import Dismiss, Finish, Instruction, Run, RunStep, Step, Unit
 from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.task_parallel import ModelTaskParallel
@@ -28,7 +37,7 @@ def coordinated(operator: Any = None) -> tuple[Coordinator, Watcher]:
 def told(
     coordinator: Coordinator, *happened: Happened, epochs: tuple[tuple[int, int], ...] = ()
 ) -> tuple[Instruction, ...]:
-    return coordinator.take(News(0, happened, epochs))
+    return coordinator.take(RunEvents(0, happened, epochs))
 
 
 def given(orders: tuple[Instruction, ...]) -> list[tuple[int, int]]:

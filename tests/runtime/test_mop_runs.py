@@ -13,7 +13,7 @@ from helpers.split_jobs import BLOCK, n_blocks, split_job
 from grouplearn.learners import registry
 from grouplearn.models.label import NUMBER, TWO_CLASSES, Label
 from grouplearn.runtime.local import LocalRuntime
-from grouplearn.schedule.messages import Blocks, Unit
+from grouplearn.schedule.messages import BlockRange, Unit
 from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.workload import Hops, Visits, Workload
@@ -70,7 +70,7 @@ def run(job: Job, workers: int, hops: Hops | None = None) -> tuple[UnitResult, .
 
 def recorded(results: tuple[UnitResult, ...]) -> Visits:
     """Return the visits of every unit by epoch; without losses each is there once."""
-    visits: defaultdict[int, defaultdict[int, list[Blocks]]] = defaultdict(lambda: defaultdict(list))
+    visits: defaultdict[int, defaultdict[int, list[BlockRange]]] = defaultdict(lambda: defaultdict(list))
     for result in results:
         for step in result.steps:
             if step.kind == "train" and step.blocks is not None:
@@ -85,7 +85,7 @@ def serial(job: Job, unit: Unit, visits: Visits) -> UnitResult:
     training = begin(pack)
     while has_more(pack, training):
         for run in visits[unit.id][training.epochs]:
-            part = prepared.part(Blocks(min(run.first, prepared.n_blocks), min(run.last, prepared.n_blocks)))
+            part = prepared.part(BlockRange(min(run.first, prepared.n_blocks), min(run.last, prepared.n_blocks)))
             epochs = training.epochs
             training = visit(replace(pack, prepared=part), training)
             if training.epochs > epochs:

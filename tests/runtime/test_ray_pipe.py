@@ -20,11 +20,11 @@ from grouplearn.models.state import Artifact
 from grouplearn.runtime.ray.job_rows import bare
 from grouplearn.runtime.ray.learner_code import LearnerCode
 from grouplearn.runtime.ray.settings import Cluster
-from grouplearn.runtime.ray.supervised.pipe import Begin, Joined, Lost, News, Orders, Pipe, PipeClosed, Stop
-from grouplearn.schedule.messages import Blocks, Discard, Load, Release, Run, RunStep, Step, Unit
+from grouplearn.runtime.ray.supervised.pipe import Begin, Joined, Lost, Orders, Pipe, PipeClosed, RunEvents, StopRun
+from grouplearn.schedule.messages import BlockRange, Discard, Load, Release, Run, RunStep, Step, Unit
 from grouplearn.train.group_table import GroupTable
 from grouplearn.train.job import LostWork, UnitResult
-from grouplearn.train.results.trials import Carried, CurvePoint, TrialResult, Trials
+from grouplearn.train.results.trials import CurvePoint, TrialProgress, TrialResult, Trials
 
 
 @pytest.fixture
@@ -39,13 +39,13 @@ def ends() -> Iterator[tuple[Pipe, Pipe, socket.socket]]:
 def test_what_is_sent_arrives_as_it_was(ends: tuple[Pipe, Pipe, socket.socket]) -> None:
     here, there, _ = ends
     unit = Unit(3, 1, (0, 2), fold=1, cost=0.5)
-    step = Step(4, unit, "train", 2, Blocks(0, 3), (1, 2))
+    step = Step(4, unit, "train", 2, BlockRange(0, 3), (1, 2))
     said = bare(job())
     files = DatasetFiles("/tmp/x", 0, 240, (("a", "b"),))
     messages = [
-        Orders((Load(0, 1, Blocks(0, 3)), RunStep(0, step), Run(1, unit), Release(1, 2), Discard((1, 2)))),
-        News(1, (Joined(0), Lost((1, 2), kept=False)), ((3, 4),)),
-        Stop(at_once=True),
+        Orders((Load(0, 1, BlockRange(0, 3)), RunStep(0, step), Run(1, unit), Release(1, 2), Discard((1, 2)))),
+        RunEvents(1, (Joined(0), Lost((1, 2), kept=False)), ((3, 4),)),
+        StopRun(at_once=True),
         Begin(
             0,
             replace(said, groups=()),
@@ -78,10 +78,10 @@ def test_what_is_sent_arrives_as_it_was(ends: tuple[Pipe, Pipe, socket.socket]) 
 def test_large_messages_pass_while_both_are_busy(ends: tuple[Pipe, Pipe, socket.socket]) -> None:
     here, there, _ = ends
     states = tuple(
-        TrialResult(number, "done", curve=(CurvePoint(1, 0.5, float("nan")),), carried=Carried(1, bytes(200_000)))
+        TrialResult(number, "done", curve=(CurvePoint(1, 0.5, float("nan")),), carried=TrialProgress(1, bytes(200_000)))
         for number in range(20)
     )
-    result = UnitResult(Unit(0, 0, (0,)), Trials.of(0, states, ()), lost=(LostWork(1, 0.5, 1.0, 2, Blocks(0, 1)),))
+    result = UnitResult(Unit(0, 0, (0,)), Trials.of(0, states, ()), lost=(LostWork(1, 0.5, 1.0, 2, BlockRange(0, 1)),))
     sender = threading.Thread(target=here.send, args=(result,))
     sender.start()
     received = there.receive(10.0)

@@ -7,7 +7,7 @@ import pytest
 
 from grouplearn.learners.contract.access import AccessName
 from grouplearn.runtime.simulated import Costs, Exchange, Timeline, simulate
-from grouplearn.schedule.messages import Blocks, Unit
+from grouplearn.schedule.messages import BlockRange, Unit
 from grouplearn.schedule.operators import OPERATORS
 from grouplearn.schedule.operators import operator as operator_of
 from grouplearn.schedule.sharded.partition import rows_in
@@ -90,7 +90,7 @@ def workload(access: AccessName, rows: tuple[int, ...], workers: int, epochs: in
 
 
 def costs_of(work: Workload, **more: object) -> Costs:
-    def share(group: int, blocks: Blocks) -> float:
+    def share(group: int, blocks: BlockRange) -> float:
         return rows_in(blocks, work.rows[group], BLOCK) / work.rows[group]
 
     costs = Costs(share=share, row_bytes=lambda group: 8.0 * work.rows[group])

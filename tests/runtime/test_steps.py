@@ -19,9 +19,9 @@ from grouplearn.learners.linear.least_squares.solver import LeastSquaresSolver
 from grouplearn.models.label import NUMBER, TWO_CLASSES
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.worker import outline_or_failed
-from grouplearn.schedule.messages import Blocks, Unit
+from grouplearn.schedule.messages import BlockRange, Unit
 from grouplearn.train.job import Job, UnitResult
-from grouplearn.train.rows.prepare import Outline, encode_blocks, prepare
+from grouplearn.train.rows.prepare import GroupOutline, encode_blocks, prepare
 from grouplearn.train.rows.sources import RowsAtHand
 
 #: Workers that a group is split between.
@@ -109,13 +109,13 @@ def test_blocks_are_encoded_alone_as_in_the_whole_group(case: str) -> None:
     for fold in range(-1, a_job.split.folds):
         prepared = prepare(a_job, a_job.groups[1], fold)
         outline = outline_or_failed(a_job, Unit(0, 1, (0,), fold))
-        assert isinstance(outline, Outline)
+        assert isinstance(outline, GroupOutline)
         assert (outline.facts, outline.problem) == (prepared.facts, prepared.problem)
         assert outline.n_blocks == prepared.n_blocks > 8
         assert outline.totals == prepared.train.totals
         take = RowsAtHand(a_job).take
         for first in range(0, prepared.n_blocks, 3):
-            blocks = outline.clipped(Blocks(first, first + 3))
+            blocks = outline.clipped(BlockRange(first, first + 3))
             alone, there = encode_blocks(a_job, outline, blocks, blocks, take), prepared.part(blocks)
             assert alone.judged.labels()[1].tobytes() == there.judged.labels()[1].tobytes()
             for ours, theirs in [(alone.train, there.train), (alone.valid, there.valid)]:

@@ -20,7 +20,7 @@ from grouplearn.learners.contract.access import AccessName
 from grouplearn.models.label import TWO_CLASSES
 from grouplearn.runtime.local import LocalRuntime
 from grouplearn.runtime.simulated import Costs, Exchange, Timeline, simulate
-from grouplearn.schedule.messages import Blocks, Operator, Step, Unit
+from grouplearn.schedule.messages import BlockRange, Operator, Step, Unit
 from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.operators import operator
 from grouplearn.schedule.sharded.data_parallel import DataParallel
@@ -107,7 +107,7 @@ def timeline(machine: Operator, workers: int, batches: int = 0) -> Timeline:
     def exchange(step: Step) -> Exchange:
         return Exchange(M * batches * EPOCHS, 1.0)
 
-    def share(_group: int, blocks: Blocks) -> float:
+    def share(_group: int, blocks: BlockRange) -> float:
         return len(blocks) / (4 * workers)
 
     costs = Costs(

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grouplearn.runtime.simulated import Costs, Timeline, simulate
-from grouplearn.schedule.messages import Blocks, EpochRound, RunStep, Step, StepDone, Unit, WorkerLost, WorkerReady
+from grouplearn.schedule.messages import BlockRange, EpochRound, RunStep, Step, StepDone, Unit, WorkerLost, WorkerReady
 from grouplearn.schedule.rounds.cells import MOST_CELLS, cell_length, cells_of, work_items
 from grouplearn.schedule.rounds.coordinate_descent import CoordinateDescent
 from grouplearn.schedule.workload import Workload
@@ -268,7 +268,7 @@ def test_work_items_are_of_whole_cells_and_none_is_left_out() -> None:
         ends = {cell.first for cell in cells_of(n_blocks)} | {n_blocks}
         for first, last in itertools.combinations(sorted(ends), 2):
             for most in (1, 3, 8, 100):
-                items = work_items(Blocks(first, last), n_blocks, most)
+                items = work_items(BlockRange(first, last), n_blocks, most)
                 assert [item.first for item in items] == [first, *(item.last for item in items[:-1])]
                 assert items[-1].last == last
                 assert all(item.first in ends and len(item) for item in items)

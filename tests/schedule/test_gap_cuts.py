@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from grouplearn.learners.contract.access import AccessName
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.sharded.gap import place
-from grouplearn.schedule.sharded.partition import GroupRows, largest_first, rows_in
+from grouplearn.schedule.sharded.partition import GroupSize, largest_first, rows_in
 from grouplearn.schedule.workload import Workload
 
 BLOCK = 10
@@ -49,7 +49,7 @@ def test_groups_that_balance_without_a_cut_stay_whole() -> None:
 def test_no_group_is_cut_for_longer_than_whole_ones_take(rows: list[int], workers: int, split_seconds: float) -> None:
     workload = Workload("algebraic", tuple(rows), workers, 1, BLOCK, split_seconds=split_seconds)
     placement = place(units_of(tuple(rows)), workload)
-    whole = largest_first([GroupRows(*each) for each in enumerate(rows)], dict(enumerate(map(float, rows))), workers)
+    whole = largest_first([GroupSize(*each) for each in enumerate(rows)], dict(enumerate(map(float, rows))), workers)
     busiest = max(sum(rows[item] for item, _ in placed) for placed in whole.workers)
     seconds = []
     for placed in placement.workers:
@@ -67,7 +67,7 @@ def test_no_group_is_cut_for_longer_than_whole_ones_take(rows: list[int], worker
 def test_largest_first_is_within_its_bound(workers: int) -> None:
     rows = [7, 6, 5, 4, 4, 3, 2, 1]
     placement = largest_first(
-        [GroupRows(*each) for each in enumerate(rows)], dict(enumerate(map(float, rows))), workers
+        [GroupSize(*each) for each in enumerate(rows)], dict(enumerate(map(float, rows))), workers
     )
     busy = [sum(rows[item] for item, _ in placed) for placed in placement.workers]
     assert sorted(item for placed in placement.workers for item, _ in placed) == list(range(len(rows)))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from grouplearn.runtime.simulated import simulate
 from grouplearn.schedule.invariants import BrokenSchedule
-from grouplearn.schedule.messages import Blocks, Load, RunStep, Step, StepDone, Unit, WorkerReady
+from grouplearn.schedule.messages import BlockRange, Load, RunStep, Step, StepDone, Unit, WorkerReady
 from grouplearn.schedule.mop.hopper import Mop
 from grouplearn.schedule.mop.open_shop import planned
 from grouplearn.schedule.sharded.placement import Placement
@@ -124,12 +124,12 @@ def test_a_unit_that_breaks_is_given_up_and_the_rest_goes_on(case: Case, bad: se
     assert not any(cluster.loaded.values())
 
 
-def recorded(cluster: Cluster) -> dict[int, dict[int, tuple[Blocks, ...]]]:
+def recorded(cluster: Cluster) -> dict[int, dict[int, tuple[BlockRange, ...]]]:
     """Return the visits that made the models, one block each."""
-    found: dict[int, dict[int, list[Blocks]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[int, dict[int, list[BlockRange]]] = defaultdict(lambda: defaultdict(list))
     for unit, result in cluster.results.items():
         for epoch, block in result.seen if isinstance(result, State) else ():
-            found[unit][epoch].append(Blocks(block, block + 1))
+            found[unit][epoch].append(BlockRange(block, block + 1))
     return {unit: {epoch: tuple(runs) for epoch, runs in epochs.items()} for unit, epochs in found.items()}
 
 
@@ -170,7 +170,7 @@ def test_units_hop_and_no_row_moves() -> None:
     workload = Workload("sequential", (60,), 3, 4, BLOCK)
     cluster = play(Cluster(Mop(units, workload), Rules(workload.blocks_of, 4, sequential=True)), 1, 3)
     loads = [each for each in cluster.log if isinstance(each, Load)]
-    assert sorted(loads, key=lambda load: load.worker) == [Load(w, 0, Blocks(2 * w, 2 * w + 2)) for w in range(3)]
+    assert sorted(loads, key=lambda load: load.worker) == [Load(w, 0, BlockRange(2 * w, 2 * w + 2)) for w in range(3)]
     orders = {
         tuple(
             each.worker
@@ -270,7 +270,7 @@ def test_a_broken_promise_stops_the_run() -> None:
 def test_plans_are_followed_at_every_shard(scheduler: Scheduler) -> None:
     units = [Unit(number, 0, (number,), cost=1.0 + number % 3) for number in range(5)]
     workload = Workload("sequential", (30,), 3, 2, BLOCK, hops=Hops(scheduler))
-    seconds = {(unit.id, place): workload.cost(unit, "train", Blocks(0, 1)) for unit in units for place in range(3)}
+    seconds = {(unit.id, place): workload.cost(unit, "train", BlockRange(0, 1)) for unit in units for place in range(3)}
     plan = planned(scheduler, seconds)
     timeline = simulate(Mop(units, workload), 3, lambda _: 0.0)
     for place in range(3):

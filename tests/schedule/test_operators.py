@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from grouplearn.learners.contract.access import AccessName
 from grouplearn.schedule.invariants import BrokenSchedule
 from grouplearn.schedule.messages import (
-    Blocks,
+    BlockRange,
     Discard,
     Dismiss,
     Finish,
@@ -323,7 +323,7 @@ def test_states_hop_in_the_order_of_their_blocks() -> None:
     cluster = play(Cluster(operator("gap", units, workload), Rules(workload.blocks_of, 2, sequential=True)), 1, 3)
     trains = [each for each in cluster.log if isinstance(each, RunStep) and each.step.kind == "train"]
     hops = {unit.id: [(each.worker, each.step.blocks) for each in trains if each.step.unit == unit] for unit in units}
-    assert hops[0] == hops[1] == [(0, Blocks(0, 2)), (1, Blocks(2, 4)), (2, Blocks(4, 6))] * 2
+    assert hops[0] == hops[1] == [(0, BlockRange(0, 2)), (1, BlockRange(2, 4)), (2, BlockRange(4, 6))] * 2
 
 
 def test_two_gangs_do_not_wait_for_each_other() -> None:
@@ -351,9 +351,9 @@ def test_a_gang_forms_again_at_its_size(name: str, gone: tuple[int, ...]) -> Non
         cluster.join(worker)
     again = [step for step in cluster.running.values() if isinstance(step, Step)]
     assert sorted((step.rank, step.size, step.blocks) for step in again if step.blocks) == [
-        (0, 3, Blocks(0, 3)),
-        (1, 3, Blocks(3, 6)),
-        (2, 3, Blocks(6, 9)),
+        (0, 3, BlockRange(0, 3)),
+        (1, 3, BlockRange(3, 6)),
+        (2, 3, BlockRange(6, 9)),
     ]
 
 
@@ -363,8 +363,8 @@ def test_workers_wait_for_a_gang_that_is_next_and_do_whole_units_before_one_that
     cluster = ready("gap", units, Workload("sampling", (70, 10, 10), 3, 1, BLOCK))
     loads = [each for each in cluster.log if isinstance(each, Load)]
     assert sorted(loads, key=lambda load: load.worker) == [
-        Load(0, 0, Blocks(0, 3)),
-        Load(1, 0, Blocks(3, 7)),
+        Load(0, 0, BlockRange(0, 3)),
+        Load(1, 0, BlockRange(3, 7)),
         Load(2, 1),
     ]
     cluster.complete(0)
@@ -384,9 +384,9 @@ def test_a_lost_workers_sums_are_made_again_and_no_others() -> None:
     cluster.complete(0)
     again = [each for each in cluster.log[before:] if isinstance(each, Load | RunStep)]
     load, run = again
-    assert load == Load(0, 0, Blocks(2, 3)), "the heir is the lowest of those that hold fewest"
+    assert load == Load(0, 0, BlockRange(2, 3)), "the heir is the lowest of those that hold fewest"
     assert isinstance(run, RunStep)
-    assert (run.worker, run.step.kind, run.step.blocks) == (0, "accumulate", Blocks(2, 3))
+    assert (run.worker, run.step.kind, run.step.blocks) == (0, "accumulate", BlockRange(2, 3))
     assert run.step.takes == (0, 2, 4, 1)
 
 
@@ -408,7 +408,7 @@ def test_a_lost_state_sends_the_unit_back_to_the_last_one_made_elsewhere() -> No
 
 def test_a_state_made_elsewhere_is_kept_while_one_worker_makes_several() -> None:
     unit, products = Unit(0, 0, (0,)), Products()
-    course = Sequential(unit, {0: Blocks(0, 2), 1: Blocks(2, 4)}, 2, products)
+    course = Sequential(unit, {0: BlockRange(0, 2), 1: BlockRange(2, 4)}, 2, products)
     (ready,) = course.begin()
     for number, worker in enumerate((0, 0, 1, 0)):  # the first state; blocks 0 and 1, 2 and 3; 0 and 1 again
         assert ready.place == worker
@@ -416,16 +416,16 @@ def test_a_state_made_elsewhere_is_kept_while_one_worker_makes_several() -> None
         course.started(ready, step)
         products.made(step.id, worker)
         (ready,) = course.done(step, worker, ready.place, more=True)
-    assert (ready.epoch, ready.blocks, course.takes(ready)) == (1, Blocks(2, 4), (3,))
+    assert (ready.epoch, ready.blocks, course.takes(ready)) == (1, BlockRange(2, 4), (3,))
     products.lose(0)
     (ready,) = course.lost(None)
-    assert (ready.epoch, ready.blocks, course.takes(ready)) == (1, Blocks(0, 2), (2,))
+    assert (ready.epoch, ready.blocks, course.takes(ready)) == (1, BlockRange(0, 2), (2,))
 
 
 def test_a_worker_whose_gang_is_not_next_for_all_does_something_else() -> None:
     units = [Unit(0, 0, (0,)), Unit(1, 1, (0,)), Unit(2, 2, (0,))]
     workload = Workload("sampling", (20, 20, 10), 3, 1, BLOCK)
-    shards = {0: {0: Blocks(0, 1), 1: Blocks(1, 2)}, 1: {1: Blocks(0, 1), 2: Blocks(1, 2)}}
+    shards = {0: {0: BlockRange(0, 1), 1: BlockRange(1, 2)}, 1: {1: BlockRange(0, 1), 2: BlockRange(1, 2)}}
     cluster = Cluster(
         ShardedOperator(workload, Assignment([[], [], [GroupTask((units[2],))]], units[:2], shards)),
         Rules(workload.blocks_of),
@@ -442,7 +442,7 @@ def test_a_worker_whose_gang_is_not_next_for_all_does_something_else() -> None:
 
 def test_rows_are_never_copied_by_a_plan() -> None:
     unit = Unit(0, 0, (0,))
-    shards = {0: {0: Blocks(0, 1), 1: Blocks(1, 2)}}
+    shards = {0: {0: BlockRange(0, 1), 1: BlockRange(1, 2)}}
     jobs = Assignment([[GroupTask((replace(unit, id=1),))], []], [unit], shards)
     with pytest.raises(BrokenSchedule, match="both whole and split"):
         ShardedOperator(Workload("sampling", (20,), 2, 1, BLOCK), jobs)

@@ -9,9 +9,9 @@ from helpers.thorough import enough
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from grouplearn.schedule.messages import Blocks
+from grouplearn.schedule.messages import BlockRange
 from grouplearn.schedule.sharded.partition import (
-    GroupRows,
+    GroupSize,
     Partition,
     PlacedGroup,
     blocks_of,
@@ -26,16 +26,16 @@ BLOCK = 10
 ROWS = st.one_of(st.integers(0, 15), st.integers(0, 400), st.sampled_from([0, 1, 10, 20, 5000]))
 
 
-def items_of(rows: list[int], splittable: bool = True) -> list[GroupRows]:
-    return [GroupRows(100 + number, each, splittable) for number, each in enumerate(rows)]
+def items_of(rows: list[int], splittable: bool = True) -> list[GroupSize]:
+    return [GroupSize(100 + number, each, splittable) for number, each in enumerate(rows)]
 
 
-def loads(placement: Partition, items: list[GroupRows]) -> list[int]:
+def loads(placement: Partition, items: list[GroupSize]) -> list[int]:
     rows = {item.id: item.rows for item in items}
     return [sum(rows_in(blocks, rows[item], BLOCK) for item, blocks in placed) for placed in placement.workers]
 
 
-def every_block_once(placement: Partition, items: list[GroupRows]) -> None:
+def every_block_once(placement: Partition, items: list[GroupSize]) -> None:
     seen: Counter[tuple[int, int]] = Counter()
     whole: Counter[int] = Counter()
     rows = {item.id: item for item in items}
@@ -94,7 +94,7 @@ def test_wrap_around_puts_an_item_on_neighbours_and_keeps_the_order(rows: list[i
 @settings(max_examples=enough(75, 15), deadline=None)
 @given(sizes=st.lists(st.tuples(ROWS, st.booleans()), max_size=30), workers=st.integers(1, 12), relaxed=st.booleans())
 def test_items_that_must_stay_together_do(sizes: list[tuple[int, bool]], workers: int, relaxed: bool) -> None:
-    items = [GroupRows(number, rows, splittable) for number, (rows, splittable) in enumerate(sizes)]
+    items = [GroupSize(number, rows, splittable) for number, (rows, splittable) in enumerate(sizes)]
     placement = wrap_around(items, workers, BLOCK, relaxed)
     every_block_once(placement, items)
     longest = max((item.rows for item in items if not item.splittable), default=0)
@@ -113,7 +113,7 @@ def test_constrained_wrap_around_cuts_as_often_as_algorithm_2_says(rows: list[in
     total = sum(rows)
     for item in items:
         wanted = max(1, math.floor(item.rows * workers / Fraction(total) + Fraction(1, 2))) if total else 1
-        shards = placement.shards().get(item.id, {0: Blocks(0, 1)})
+        shards = placement.shards().get(item.id, {0: BlockRange(0, 1)})
         assert len(shards) == min(wanted, max(1, blocks_of(item.rows, BLOCK)))
         sizes = {len(blocks) for blocks in shards.values()}
         assert max(sizes) - min(sizes) <= 1
@@ -121,10 +121,10 @@ def test_constrained_wrap_around_cuts_as_often_as_algorithm_2_says(rows: list[in
 
 def test_figure_5_of_the_paper() -> None:
     # Groups of 5, 2, 1 and 1 (in blocks of one row) on 3 workers: C* = 3, and round(5 / 3) = 2.
-    placement = constrained_wrap_around([GroupRows(0, 5), GroupRows(1, 2), GroupRows(2, 1), GroupRows(3, 1)], 3, 1)
+    placement = constrained_wrap_around([GroupSize(0, 5), GroupSize(1, 2), GroupSize(2, 1), GroupSize(3, 1)], 3, 1)
     assert placement.workers == (
-        (PlacedGroup(0, Blocks(0, 2)), PlacedGroup(2, None)),
-        (PlacedGroup(0, Blocks(2, 5)),),
+        (PlacedGroup(0, BlockRange(0, 2)), PlacedGroup(2, None)),
+        (PlacedGroup(0, BlockRange(2, 5)),),
         (PlacedGroup(1, None), PlacedGroup(3, None)),
     )
 
@@ -135,18 +135,21 @@ def test_halves_are_rounded_up() -> None:
 
 def test_cuts_at_block_boundaries_by_hand() -> None:
     # C* = 50 / 2; the cut at 25 is nearer to 20 than to 30 only by the tie, which goes down.
-    placement = wrap_around([GroupRows(0, 35), GroupRows(1, 15)], 2, 10, relaxed=True)
-    assert placement.workers == ((PlacedGroup(0, Blocks(0, 2)),), (PlacedGroup(0, Blocks(2, 4)), PlacedGroup(1, None)))
-    assert wrap_around([GroupRows(0, 35), GroupRows(1, 15)], 2, 10).workers == (
+    placement = wrap_around([GroupSize(0, 35), GroupSize(1, 15)], 2, 10, relaxed=True)
+    assert placement.workers == (
+        (PlacedGroup(0, BlockRange(0, 2)),),
+        (PlacedGroup(0, BlockRange(2, 4)), PlacedGroup(1, None)),
+    )
+    assert wrap_around([GroupSize(0, 35), GroupSize(1, 15)], 2, 10).workers == (
         (PlacedGroup(0, None),),
         (PlacedGroup(1, None),),
     )
 
 
 def test_even_cuts() -> None:
-    assert cut_evenly(7, 3) == (Blocks(0, 2), Blocks(2, 4), Blocks(4, 7))
-    assert cut_evenly(2, 5) == (Blocks(0, 1), Blocks(1, 2))
-    assert cut_evenly(0, 5) == (Blocks(0, 0),)
+    assert cut_evenly(7, 3) == (BlockRange(0, 2), BlockRange(2, 4), BlockRange(4, 7))
+    assert cut_evenly(2, 5) == (BlockRange(0, 1), BlockRange(1, 2))
+    assert cut_evenly(0, 5) == (BlockRange(0, 0),)
 
 
 @pytest.mark.parametrize("dominant", [False, True])

@@ -277,8 +277,16 @@ def get(value: Any, path: tuple[Any, ...]) -> Any:
     return value
 
 
-COMMANDS = (b"x", {"Halt": {"trial": 10**30}}, {"Addition": {"config": {"map": []}, "parent": 99}}, {"Segment": {}})
-COMMANDS += ({"_Polled": {"barrier": 1, "first": -5, "last": 10**20}}, {"Addition": {"config": {"map": [["l2", "x"]]}}})
+COMMANDS = (
+    b"x",
+    {"StopCommand": {"trial": 10**30}},
+    {"AddCommand": {"config": {"map": []}, "parent": 99}},
+    {"Segment": {}},
+)
+COMMANDS += (
+    {"_Polled": {"barrier": 1, "first": -5, "last": 10**20}},
+    {"AddCommand": {"config": {"map": [["l2", "x"]]}}},
+)
 
 
 @pytest.mark.parametrize("died", ["asha"], indirect=True)

@@ -11,13 +11,13 @@ from helpers.split_jobs import BLOCK, CASES, split_job
 from grouplearn.data.shard import Shard, StoredShard
 from grouplearn.models.label import TWO_CLASSES
 from grouplearn.runtime.worker import Worker, _with_own_blocks, outline_or_failed
-from grouplearn.schedule.messages import Blocks, Operator, RunStep, Step, Unit, WorkerReady
+from grouplearn.schedule.messages import BlockRange, Operator, RunStep, Step, Unit, WorkerReady
 from grouplearn.schedule.sharded.data_parallel import DataParallel
 from grouplearn.schedule.sharded.gap import Gap
 from grouplearn.schedule.workload import Workload
 from grouplearn.train.job import Job
 from grouplearn.train.rows.counted import with_training_rows
-from grouplearn.train.rows.prepare import Outline
+from grouplearn.train.rows.prepare import GroupOutline
 
 WORKERS = 8
 
@@ -39,11 +39,11 @@ def gang(machine: Operator) -> list[Step]:
     return [order.step for order in orders if isinstance(order, RunStep)]
 
 
-def member(a_job: Job, step: Step, decided: Outline) -> Shard | StoredShard:
+def member(a_job: Job, step: Step, decided: GroupOutline) -> Shard | StoredShard:
     """Return the training rows of a member that has loaded the blocks that the schedule spoke of."""
     worker = Worker(a_job)
     worker.load(step.unit.group, step.blocks)
-    return worker.part(_with_own_blocks(step, decided), decided, Blocks(0, decided.n_blocks)).train
+    return worker.part(_with_own_blocks(step, decided), decided, BlockRange(0, decided.n_blocks)).train
 
 
 @pytest.mark.parametrize("operator", [DataParallel, Gap])
@@ -55,7 +55,7 @@ def test_every_member_of_a_gang_has_rows_to_train_on(operator: type[DataParallel
     assert 1 < len(steps) <= WORKERS
     for unit in units:
         decided = outline_or_failed(a_job, unit)
-        assert isinstance(decided, Outline)
+        assert isinstance(decided, GroupOutline)
         parts = [member(a_job, step, decided) for step in steps]
         assert all(isinstance(part, Shard) and part.n_rows for part in parts)
         assert sum(part.n_rows for part in parts) == decided.facts.n_train
@@ -64,7 +64,7 @@ def test_every_member_of_a_gang_has_rows_to_train_on(operator: type[DataParallel
 def test_too_many_members_say_so() -> None:
     a_job = mostly_held_out()
     decided = outline_or_failed(a_job, Unit(0, 1, (0,)))
-    assert isinstance(decided, Outline)
+    assert isinstance(decided, GroupOutline)
     step = Step(0, Unit(0, 1, (0,)), "boost", rank=0, size=9)
     with pytest.raises(ValueError, match="9 workers cannot train one model together on 4 blocks of training rows"):
         _with_own_blocks(step, decided)

@@ -17,7 +17,7 @@ from grouplearn.schedule.task_parallel import GroupTaskParallel
 from grouplearn.train.job import Job, TrainingLimits, UnitResult
 from grouplearn.train.pack import Fit, Training
 from grouplearn.train.results.trial_states import combine_trials, extract_trial
-from grouplearn.train.results.trials import Carried
+from grouplearn.train.results.trials import TrialProgress
 
 CONFIGS: dict[str, tuple[dict[str, Any], ...]] = {
     "mlp": ({"learning_rate": 0.01}, {"learning_rate": 0.1}, {"learning_rate": 0.03}),
@@ -31,7 +31,7 @@ def run(a_job: Job, some: list[Unit]) -> tuple[UnitResult, ...]:
 
 def in_rounds(a_job: Job, goals: tuple[int, ...]) -> tuple[UnitResult, ...]:
     """Train every unit in rounds that end at ``goals``, through bytes."""
-    starts: dict[tuple[int, int], Carried] = {}
+    starts: dict[tuple[int, int], TrialProgress] = {}
     some = units(a_job)
     for goal in goals:
         of_round = changed(a_job, goals={unit.id: goal for unit in some}, starts=starts, carries=True)

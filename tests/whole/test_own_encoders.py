@@ -18,7 +18,7 @@ from grouplearn.data.dataset import FloatArray, Item
 from grouplearn.data.encoding import registry
 from grouplearn.data.encoding.columns import IntArray, Reading, SqlColumn
 from grouplearn.data.encoding.encoder import FittedItem, OnnxGraph
-from grouplearn.data.encoding.encoder_calls import SCOPE, Call, EncoderOption, OptionValue
+from grouplearn.data.encoding.encoder_calls import SCOPE, EncoderCall, EncoderOption, OptionValue
 from grouplearn.data.encoding.numbers import Number, Scaled
 from grouplearn.errors import BindError, ParseError
 from grouplearn.kernels.spreads import Spreads
@@ -29,7 +29,7 @@ class Clip(Number):
 
     name: ClassVar[str] = "clip"
     plain: ClassVar[bool] = False
-    call: ClassVar[Call | None] = Call(
+    call: ClassVar[EncoderCall | None] = EncoderCall(
         "clip",
         {"clip(x, low, high)": "x between low and high"},
         (
@@ -57,7 +57,7 @@ class Robust(Scaled):
     """Minus the median, divided by the distance between two quantiles: options that only the fit reads."""
 
     name: ClassVar[str] = "robust"
-    call: ClassVar[Call | None] = Call(
+    call: ClassVar[EncoderCall | None] = EncoderCall(
         "robust",
         {"robust(x, ...)": "(x - median) / (quantile - other quantile)"},
         (

@@ -32,7 +32,7 @@ _FREE = "unreserved"
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class FeatureSuggestion:
     """A column or an expression that stands as a feature without an encoder.
 
     ``span`` is that of the item it is from. ``why`` it is no feature as it is, None if it is one; ``instead`` are items that
@@ -48,7 +48,7 @@ class Candidate:
     others: tuple[str, ...] = ()
 
 
-def unfit(candidate: Candidate, why: str) -> Candidate:
+def unfit(candidate: FeatureSuggestion, why: str) -> FeatureSuggestion:
     """Return a candidate whose type is that of no feature, with what can be made of it."""
     sql = _written(candidate.sql)
     if types.is_untyped(candidate.type):
@@ -60,7 +60,7 @@ def unfit(candidate: Candidate, why: str) -> Candidate:
     return replace(candidate, why=why, instead=instead, others=() if instead else ("leave it out",))
 
 
-def many_texts(candidate: Candidate, distinct: int) -> Candidate:
+def many_texts(candidate: FeatureSuggestion, distinct: int) -> FeatureSuggestion:
     """Return a candidate of more texts than are one-hot encoded without being asked."""
     why = f"has {distinct:,} distinct texts; without an encoder at most {AUTO_ONEHOT_LIMIT} are one-hot encoded"
     sql = _written(candidate.sql)
@@ -71,7 +71,7 @@ def refusal(
     checker: SqlChecker,
     source: Sequence[str | Sql],
     features: Sequence[Feature] | None,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[FeatureSuggestion],
     alone: Exception | None = None,
 ) -> Exception:
     """Return the error for candidates of which some are no features as they are; ``features`` is None by default.
@@ -94,7 +94,7 @@ def refusal(
     return BindError("\n".join(lines), text=checker.text, span=flawed[0].span, hint=hint)
 
 
-def _remedy(candidate: Candidate) -> str:
+def _remedy(candidate: FeatureSuggestion) -> str:
     ways = [*([_listed(candidate.instead, "and")] if candidate.instead else []), *candidate.others]
     return _listed(ways, "or")
 
@@ -120,7 +120,9 @@ def _of_type(sql: str, type_name: str) -> tuple[str, ...]:
     return (chosen.replace("(x", f"({sql}", 1),)
 
 
-def _clause(checker: SqlChecker, features: Sequence[Feature] | None, candidates: Sequence[Candidate]) -> list[str]:
+def _clause(
+    checker: SqlChecker, features: Sequence[Feature] | None, candidates: Sequence[FeatureSuggestion]
+) -> list[str]:
     """Return the statement's FEATURES with other items in place of those that are none as they are."""
     if features is None:
         return _items(_STAR, candidates)
@@ -134,7 +136,7 @@ def _clause(checker: SqlChecker, features: Sequence[Feature] | None, candidates:
     return written
 
 
-def _items(text: str, candidates: Sequence[Candidate]) -> list[str]:
+def _items(text: str, candidates: Sequence[FeatureSuggestion]) -> list[str]:
     """Return what stands for an item some of whose columns cannot be features as they are."""
     flawed = [each for each in candidates if each.why is not None]
     if text == _STAR and len(candidates) - len(flawed) > _DESCRIBED:
@@ -152,7 +154,9 @@ def _written(sql: Sql) -> str:
     return text
 
 
-def _with_texts(checker: SqlChecker, source: Sequence[str | Sql], candidates: Sequence[Candidate]) -> list[Candidate]:
+def _with_texts(
+    checker: SqlChecker, source: Sequence[str | Sql], candidates: Sequence[FeatureSuggestion]
+) -> list[FeatureSuggestion]:
     """Return the candidates, those that are texts judged by their values: numbers, dates, or many texts."""
     texts = [each for each in candidates if types.kind(each.type) == "category"]
     if not texts:
@@ -182,7 +186,7 @@ def _counts_sql(number: int) -> str:
     return "{" + ", ".join(f"'{key}': {sql}" for key, sql in counts.items()) + "}"
 
 
-def _judged(candidate: Candidate, counts: dict[str, Any]) -> Candidate:
+def _judged(candidate: FeatureSuggestion, counts: dict[str, Any]) -> FeatureSuggestion:
     distinct, texts = counts["distinct_texts"], counts["texts"]
     if distinct <= AUTO_ONEHOT_LIMIT and candidate.why is None:
         return candidate
@@ -201,7 +205,7 @@ def _judged(candidate: Candidate, counts: dict[str, Any]) -> Candidate:
     return found
 
 
-def _as(candidate: Candidate, what: str, instead: tuple[str, ...]) -> Candidate:
+def _as(candidate: FeatureSuggestion, what: str, instead: tuple[str, ...]) -> FeatureSuggestion:
     return replace(candidate, why=f"has {what}", instead=instead, others=())
 
 

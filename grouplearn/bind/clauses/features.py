@@ -9,7 +9,7 @@ from typing import Any
 
 from grouplearn import sqltext
 from grouplearn.bind.arrays import ArrayType, array_type
-from grouplearn.bind.clauses.feature_advice import Candidate, refusal, unfit
+from grouplearn.bind.clauses.feature_advice import FeatureSuggestion, refusal, unfit
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay, first_column, star
 from grouplearn.bind.sql.leaks import LabelLeaks
@@ -132,7 +132,7 @@ class FeatureBinder:
         self._names = {INTERCEPT} if self._form.has_one_weight_per_column else set[str]()
         self._counts: dict[str, int] = {"numeric": 0, "codes": 0, "lists": 0}
         #: What stands without an encoder, and the error for the first of it that needs one.
-        self._candidates: list[Candidate] = []
+        self._candidates: list[FeatureSuggestion] = []
         self._refused: Exception | None = None
 
     def bind(self, features: Sequence[Feature]) -> tuple[BoundItem, ...]:
@@ -227,7 +227,9 @@ class FeatureBinder:
         column = replace(columns[0], others=tuple(columns[1:]))
         encoder = next(filter(lambda each: each.takes(column), called(call)), None) if call else automatic(column)
         if call is None:
-            self._candidates.append(Candidate(scalars[0].name, scalars[0].sql, scalars[0].type, scalars[0].sql.span))
+            self._candidates.append(
+                FeatureSuggestion(scalars[0].name, scalars[0].sql, scalars[0].type, scalars[0].sql.span)
+            )
         if encoder is None:
             self._refuse_or_note(call, scalars, column)
             return

@@ -48,7 +48,7 @@ def meant_by(reference: str, here: Attachments) -> list[tuple[Place, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class Reference:
     """What a reference may mean where ``predict`` is called with it.
 
     ``here`` is what is attached, with the default database and schema of that place. ``models`` are the committed models of
@@ -72,7 +72,7 @@ def where_called(
     text: str | None = None,
     without: Collection[Key] = (),
     written: Sequence[Entry] = (),
-) -> Sought:
+) -> Reference:
     """Look up where ``predict`` is called with a reference, and the models of that name.
 
     A name in a view or macro is looked for where the view or macro is, and nowhere else unless the session looks there, too.
@@ -84,16 +84,16 @@ def where_called(
     *qualifiers, last = name_parts(reference)
     has_database = len(qualifiers) > 1 or {folded(each.name) for each in here.users} & {*map(folded, qualifiers)}
     if not every or has_database or _IDENTITY.fullmatch(last):
-        return Sought(here, models)
+        return Reference(here, models)
     if len(every) == 1 and among(every, meant_by(reference, here)) and not _has_other_schemas(con, here):
-        return Sought(here, models)
-    found: dict[Entry | None, Sought] = {}
+        return Reference(here, models)
+    found: dict[Entry | None, Reference] = {}
     for place in sorted(callers(con, reference, text), key=lambda place: place or ()):
         seen = here if place is None else _seen_from(place, here)
         meant = among(every, meant_by(reference, seen))
         if place and not meant and place in map(_folded, search_path.current(here)):
             seen, meant = here, among(every, meant_by(reference, here))
-        found.setdefault(meant[0] if meant else None, Sought(seen, models, by_place=True, in_view=seen is not here))
+        found.setdefault(meant[0] if meant else None, Reference(seen, models, by_place=True, in_view=seen is not here))
     if len(found) > 1 and (None not in found or found[None].in_view):
         raise _ambiguous(reference, found)
     return found[None] if None in found else next(iter(found.values()))
@@ -119,7 +119,7 @@ def _seen_from(place: Place, here: Attachments) -> Attachments:
     return replace(here, database=database, schema=place[1], search_path="")
 
 
-def _ambiguous(reference: str, found: Mapping[Entry | None, Sought]) -> Exception:
+def _ambiguous(reference: str, found: Mapping[Entry | None, Reference]) -> Exception:
     models = sorted((entry for entry in found if entry), key=lambda entry: (found[entry].in_view, entry[0], *entry[2:]))
     names = [naming.with_database((entry[0], *entry[2:])) for entry in models]
     if (lost := found.get(None)) is not None:
@@ -130,7 +130,7 @@ def _ambiguous(reference: str, found: Mapping[Entry | None, Sought]) -> Exceptio
 
 
 def find(
-    con: duckdb.DuckDBPyConnection, reference: str, sought: Sought | None = None, catalog: str | None = None
+    con: duckdb.DuckDBPyConnection, reference: str, sought: Reference | None = None, catalog: str | None = None
 ) -> StoredModel:
     """Return the committed model that ``[database.][schema.]name`` or ``[database.]identity`` means.
 

@@ -17,12 +17,12 @@ from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.errors import Error
 from grouplearn.messages import Span
-from grouplearn.plan.replaying import Earlier, check_same, replay_span
-from grouplearn.schedule.messages import Blocks, Push
+from grouplearn.plan.replaying import EarlierRun, check_same, replay_span
+from grouplearn.schedule.messages import BlockRange, Push
 from grouplearn.schedule.workload import Visits
 
 
-def repeated_by(con: duckdb.DuckDBPyConnection, checker: SqlChecker, bound: BoundTrain) -> Earlier | None:
+def repeated_by(con: duckdb.DuckDBPyConnection, checker: SqlChecker, bound: BoundTrain) -> EarlierRun | None:
     """Return the run that a statement replays, None if it replays none; raise unless both train the same."""
     name = bound.options.repeated
     if name is None:
@@ -44,7 +44,7 @@ def unknown_model(
     return checker.error(f'unknown model "{given}"{naming.listed(known)}', span, hint)
 
 
-def earlier(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Earlier:
+def earlier(con: duckdb.DuckDBPyConnection, model: StoredModel) -> EarlierRun:
     """Return the run that made a stored model."""
 
     def rows(columns: str, name: str, rest: str = "") -> list[tuple[Any, ...]]:
@@ -57,7 +57,7 @@ def earlier(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Earlier:
     units = rows("DISTINCT unit, group_id, configs, coalesce(fold, -1)", "units")
     applied = rows("unit, pushes", "units", "AND pushes IS NOT NULL")
     trains = rows("unit, epoch, first_block, last_block", "units", "AND kind = 'train' ORDER BY rowid ASC")
-    return Earlier(
+    return EarlierRun(
         name=definition.name,
         operator=str(operator),
         learner=definition.learner,
@@ -81,9 +81,9 @@ def visits(trains: Iterable[tuple[int, ...]]) -> Visits:
 
     After a loss a unit continues from an older state; blocks that it visits again count at their last visit.
     """
-    found: defaultdict[int, defaultdict[int, dict[Blocks, None]]] = defaultdict(lambda: defaultdict(dict))
+    found: defaultdict[int, defaultdict[int, dict[BlockRange, None]]] = defaultdict(lambda: defaultdict(dict))
     for unit, epoch, first, last in trains:
         order = found[unit][epoch - 1]
-        order.pop(Blocks(first, last), None)
-        order[Blocks(first, last)] = None
+        order.pop(BlockRange(first, last), None)
+        order[BlockRange(first, last)] = None
     return {unit: {epoch: tuple(order) for epoch, order in epochs.items()} for unit, epochs in found.items()}

@@ -16,15 +16,15 @@ from grouplearn.data.encoding.columns import (
     Around,
     ColumnPiece,
     Columns,
+    IndicatorColumns,
     IntArray,
     Numbers,
     PlaceArray,
-    Places,
     Reading,
     SqlColumn,
 )
 from grouplearn.data.encoding.encoder import Encoder, FittedGroups, FittedItem, GroupRows, OnnxGraph, Replay, Role
-from grouplearn.data.encoding.encoder_calls import Call, EncoderOption
+from grouplearn.data.encoding.encoder_calls import EncoderCall, EncoderOption
 from grouplearn.data.encoding.wide import Wide, WideCategories
 
 #: A lookup table of all texts is built if it has at most this many entries per code looked up.
@@ -157,7 +157,9 @@ class OneHot(_Category):
     """A column for each category, 1 where a row has it."""
 
     name: ClassVar[str] = "onehot"
-    call: ClassVar[Call | None] = Call("onehot", {"onehot(x, ...)": "one of 0 and 1 for each value that was seen"})
+    call: ClassVar[EncoderCall | None] = EncoderCall(
+        "onehot", {"onehot(x, ...)": "one of 0 and 1 for each value that was seen"}
+    )
     role: ClassVar[Role] = "indicator"
     fills: ClassVar[bool] = True
     per_category: ClassVar[bool] = True
@@ -170,8 +172,8 @@ class OneHot(_Category):
         """Return item=category."""
         return tuple(f"{fitted.item.name}={category}" for category in fitted.categories)
 
-    def _piece(self, places: PlaceArray) -> Places:
-        return Places(places)
+    def _piece(self, places: PlaceArray) -> IndicatorColumns:
+        return IndicatorColumns(places)
 
     def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
         """Add a STRING input; NULL is a text that was not in training."""
@@ -189,7 +191,7 @@ class Ordinal(_Category):
     """The rank of a category in the order of texts."""
 
     name: ClassVar[str] = "ordinal"
-    call: ClassVar[Call | None] = Call(
+    call: ClassVar[EncoderCall | None] = EncoderCall(
         "ordinal",
         {
             "ordinal(x, ...)": "the position of the value among those seen, in the order of their texts (of numbers, too: `10`"
@@ -225,7 +227,7 @@ SIZE = EncoderOption(
     example="64",
     sets="buckets",
 )
-HASH = Call(
+HASH = EncoderCall(
     "hash",
     {
         "hash(x, n)": "n columns, each value in one of them",
@@ -242,7 +244,7 @@ class Hash(Encoder):
 
     kind: ClassVar[str] = "hash"
     name: ClassVar[str] = "hash"
-    call: ClassVar[Call | None] = HASH
+    call: ClassVar[EncoderCall | None] = HASH
     taken: ClassVar[str] = "single values and lists of them"
     role: ClassVar[Role] = "indicator"
     fills: ClassVar[bool] = True
@@ -263,7 +265,7 @@ class Hash(Encoder):
     def replay(self, fitted: FittedItem, columns: Columns) -> Replay:  # noqa: ARG002
         """Return a function that takes the bucket as place."""
         column = fitted.item.column
-        return lambda rows: Places(self.place(fitted, rows.codes[:, column]))
+        return lambda rows: IndicatorColumns(self.place(fitted, rows.codes[:, column]))
 
     def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
         """Add an INT64 input, the bucket number, -1 for NULL."""

@@ -114,7 +114,7 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Adjoining:
+class AdjacentColumns:
     """The columns of runs of rows."""
 
     runs: Sequence[tuple[slice, DensePiece]]
@@ -126,7 +126,7 @@ class Adjoining:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class IndicatorColumns:
     """A 1 at the ``column`` (n,) of each row; -1 for none."""
 
     column: PlaceArray
@@ -144,7 +144,7 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class SparseColumns:
     """Several values per row: ``counts`` (n,), and their ``column`` and ``value`` (m,), columns ascending and distinct."""
 
     counts: IntArray

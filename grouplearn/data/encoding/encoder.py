@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.columns import ColumnPiece, Columns, DensePiece, IntArray, Reading, SqlColumn
-from grouplearn.data.encoding.encoder_calls import Call, OptionValue
+from grouplearn.data.encoding.encoder_calls import EncoderCall, OptionValue
 from grouplearn.sqltext import literal
 
 #: What an item is in the SQL that predicts: a number, several, the place of its category, 0s and a 1, or a list.
@@ -77,7 +77,7 @@ class Encoder(ABC):
 
     kind: ClassVar[str]
     name: ClassVar[str]
-    call: ClassVar[Call | None]
+    call: ClassVar[EncoderCall | None]
     taken: ClassVar[str]
     role: ClassVar[Role]
     pure: ClassVar[bool] = True
@@ -106,7 +106,7 @@ class Encoder(ABC):
         return next((option.name for option in options if option.sets == "buckets"), None)
 
     def stored_options(self, texts: Mapping[str, str]) -> tuple[tuple[str, OptionValue], ...]:
-        """Return an item's own options from their texts in the catalog; raises ValueError as ``Call.stored``."""
+        """Return an item's own options from their texts in the catalog; raises ValueError as ``EncoderCall.stored``."""
         if self.call is None and texts:
             raise ValueError(texts)
         options = self.call.stored(texts) if self.call else ()

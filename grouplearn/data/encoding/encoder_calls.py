@@ -90,7 +90,7 @@ SCOPE = EncoderOption(
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class EncoderCall:
     """A function in FEATURES that makes features of its columns, possibly fitted on training rows.
 
     ``options`` may follow the columns by name; ``unnamed`` are those that unnamed last arguments give, in order, the required

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from grouplearn.data.dataset import FloatArray, Item
 from grouplearn.data.encoding.categories import HASH, MAX_BUCKETS, MAX_WIDE, SIZE, Hash, bucket, places, seen
-from grouplearn.data.encoding.columns import Around, Columns, Entries, IntArray, Reading, SqlColumn
+from grouplearn.data.encoding.columns import Around, Columns, IntArray, Reading, SparseColumns, SqlColumn
 from grouplearn.data.encoding.encoder import Encoder, FittedItem, NoForm, OnnxGraph, Replay, Role
-from grouplearn.data.encoding.encoder_calls import Call
+from grouplearn.data.encoding.encoder_calls import EncoderCall
 from grouplearn.data.encoding.wide import Wide, WideCategories
 
 _WHOLE = re.compile(r"U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|BIGNUM")
@@ -63,7 +63,7 @@ class MultiHot(Listed):
 
     kind: ClassVar[str] = "categories"
     name: ClassVar[str] = "multihot"
-    call: ClassVar[Call | None] = Call(
+    call: ClassVar[EncoderCall | None] = EncoderCall(
         "multihot",
         {
             "multihot(list, ...)": "of a list: 0 or 1 for each element that was seen in a list, however often a row has it"
@@ -93,10 +93,10 @@ class MultiHot(Listed):
         """Return a function that looks up places."""
         found = places(fitted, columns.dictionary(fitted.item)).astype(np.int64)
 
-        def encoded(rows: Columns) -> Entries:
+        def encoded(rows: Columns) -> SparseColumns:
             counts, codes, _ = _item(rows, fitted.item)
             counts, column, times = _counted(counts, found[codes], len(fitted.categories))
-            return Entries(counts, column, np.ones(times.size))
+            return SparseColumns(counts, column, np.ones(times.size))
 
         return encoded
 
@@ -114,7 +114,7 @@ class HashedList(Listed):
 
     kind: ClassVar[str] = "hashes"
     name: ClassVar[str] = "hash"
-    call: ClassVar[Call | None] = HASH
+    call: ClassVar[EncoderCall | None] = HASH
     taken: ClassVar[str] = Hash.taken
     most: ClassVar[int | None] = MAX_BUCKETS
 
@@ -130,9 +130,9 @@ class HashedList(Listed):
     def replay(self, fitted: FittedItem, columns: Columns) -> Replay:  # noqa: ARG002
         """Return a function that counts."""
 
-        def encoded(rows: Columns) -> Entries:
+        def encoded(rows: Columns) -> SparseColumns:
             counts, codes, _ = _item(rows, fitted.item)
-            return Entries(*_counted(counts, self.place(fitted, codes), self.fitted_width(fitted)))
+            return SparseColumns(*_counted(counts, self.place(fitted, codes), self.fitted_width(fitted)))
 
         return encoded
 
@@ -146,7 +146,7 @@ class Sparse(Listed):
 
     kind: ClassVar[str] = "entries"
     name: ClassVar[str] = "sparse"
-    call: ClassVar[Call | None] = Call(
+    call: ClassVar[EncoderCall | None] = EncoderCall(
         "sparse",
         {
             "sparse(indices, values, n)": "of two lists of one length: n columns, at each index (from 1) the value,"
@@ -194,14 +194,14 @@ class Sparse(Listed):
     def replay(self, fitted: FittedItem, columns: Columns) -> Replay:  # noqa: ARG002
         """Return a function that takes the nonzero values."""
 
-        def encoded(rows: Columns) -> Entries:
+        def encoded(rows: Columns) -> SparseColumns:
             counts, codes, amounts = _item(rows, fitted.item)
             column = self.place(fitted, codes)
             kept = (amounts != 0) & (column >= 0)
             row = np.repeat(np.arange(counts.size), counts)[kept]
             column, value = column[kept], amounts[kept]
             order = np.argsort(row * self.fitted_width(fitted) + column, kind="stable")
-            return Entries(np.bincount(row, minlength=counts.size), column[order], value[order])
+            return SparseColumns(np.bincount(row, minlength=counts.size), column[order], value[order])
 
         return encoded
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from grouplearn.data.dataset import FloatArray, Item
 from grouplearn.data.encoding.columns import Columns, IntArray, Numbers, Reading, SqlColumn
 from grouplearn.data.encoding.encoder import Encoder, FittedGroups, FittedItem, GroupRows, OnnxGraph, Replay, Role
-from grouplearn.data.encoding.encoder_calls import SCOPE, Call, EncoderOption
+from grouplearn.data.encoding.encoder_calls import SCOPE, EncoderCall, EncoderOption
 from grouplearn.data.shard import starts
 from grouplearn.kernels import spreads
 from grouplearn.kernels.spreads import Spreads
@@ -43,7 +43,7 @@ class Number(Encoder):
 
     kind: ClassVar[str] = "numeric"
     name: ClassVar[str] = "none"
-    call: ClassVar[Call | None] = None
+    call: ClassVar[EncoderCall | None] = None
     taken: ClassVar[str] = "numbers"
     role: ClassVar[Role] = "number"
     plain: ClassVar[bool] = True
@@ -145,7 +145,7 @@ class Number(Encoder):
 class Imputed(Number):
     """A number in a call that only replaces NULL."""
 
-    call: ClassVar[Call | None] = Call(
+    call: ClassVar[EncoderCall | None] = EncoderCall(
         "impute",
         {
             "impute(x)`, `impute(x, 'median')`, `impute(x, constant)": "x, and where it is NULL or infinite the group's mean, its"
@@ -189,7 +189,7 @@ class ZScore(Scaled):
     """Minus the mean, divided by the standard deviation."""
 
     name: ClassVar[str] = "zscore"
-    call: ClassVar[Call | None] = Call(
+    call: ClassVar[EncoderCall | None] = EncoderCall(
         "zscore",
         {"zscore(x, ...)": "(x - mean) / standard deviation, over n as `stddev_pop`; weights do not count"},
         (SCOPE, _IMPUTE),
@@ -205,7 +205,7 @@ class MinMax(Scaled):
     """Scaled to [0, 1] between the minimum and maximum of training rows."""
 
     name: ClassVar[str] = "minmax"
-    call: ClassVar[Call | None] = Call(
+    call: ClassVar[EncoderCall | None] = EncoderCall(
         "minmax", {"minmax(x, ...)": "(x - least) / (most - least)"}, (SCOPE, _IMPUTE), within="impute"
     )
 
@@ -219,7 +219,7 @@ class Array(Encoder):
 
     kind: ClassVar[str] = "array"
     name: ClassVar[str] = "array"
-    call: ClassVar[Call | None] = None
+    call: ClassVar[EncoderCall | None] = None
     taken: ClassVar[str] = "arrays"
     role: ClassVar[Role] = "array"
     pure: ClassVar[bool] = False

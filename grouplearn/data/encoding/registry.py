@@ -9,7 +9,7 @@ from grouplearn.data.encoding import wide
 from grouplearn.data.encoding.categories import CATEGORIES
 from grouplearn.data.encoding.columns import SqlColumn
 from grouplearn.data.encoding.encoder import Encoder, FittedItem
-from grouplearn.data.encoding.encoder_calls import Call
+from grouplearn.data.encoding.encoder_calls import EncoderCall
 from grouplearn.data.encoding.listed import LISTS, Listed
 from grouplearn.data.encoding.numbers import NUMBERS
 
@@ -17,7 +17,7 @@ ENCODERS: tuple[Encoder, ...] = (*NUMBERS, *CATEGORIES, *LISTS)
 #: Encoders by kind and name.
 BY_NAME: Mapping[tuple[str, str], Encoder] = {(each.kind, each.name): each for each in ENCODERS}
 #: The calls of FEATURES, by name.
-CALLS: Mapping[str, Call] = {each.call.name: each.call for each in ENCODERS if each.call}
+CALLS: Mapping[str, EncoderCall] = {each.call.name: each.call for each in ENCODERS if each.call}
 
 
 def encoder_of(item: Item) -> Encoder:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from grouplearn.bind import arrays
 from grouplearn.bind.bound import BoundTarget, BoundTrain
-from grouplearn.bind.clauses.feature_advice import AUTO_ONEHOT_LIMIT, Candidate, many_texts, refusal
+from grouplearn.bind.clauses.feature_advice import AUTO_ONEHOT_LIMIT, FeatureSuggestion, many_texts, refusal
 from grouplearn.bind.clauses.features import MAX_CLASSES, BoundItem
 from grouplearn.bind.clauses.number_texts import cast_of_numbers
 from grouplearn.bind.run.class_options import texts_of
@@ -195,7 +195,7 @@ def _refuse_many_texts(checker: SqlChecker, bound: BoundTrain, counts: Mapping[i
     candidates = []
     for item in bound.items:
         name, count = item.stored.item.name, counts.get(id(item), 0) if item.automatic else 0
-        candidate = Candidate(name, item.source, item.stored.type, item.span)
+        candidate = FeatureSuggestion(name, item.source, item.stored.type, item.span)
         candidates.append(many_texts(candidate, count) if count > AUTO_ONEHOT_LIMIT else candidate)
     if any(each.why is not None for each in candidates):
         raise refusal(checker, bound.source, bound.statement.features, candidates)

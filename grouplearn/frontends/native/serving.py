@@ -36,7 +36,7 @@ from grouplearn.parser.parse import parse_piece
 from grouplearn.parser.statements import Listing, Nested, OurStatement
 from grouplearn.prediction import prediction
 from grouplearn.prediction.prediction import Caller
-from grouplearn.prediction.predictions import Part
+from grouplearn.prediction.predictions import PredictionPart
 from grouplearn.statements.session import Session, tidy_attached
 from grouplearn.train.job import Progress
 from grouplearn.visible import visible_lines
@@ -139,7 +139,7 @@ class ChannelServer:
             queries, leaves_run = self._statement(instance, body)
             self._channel.send(FrameKind.ANSWER, struct.pack("=QQ", len(queries), leaves_run), *map(text, queries))
         else:
-            part, running = Part(body.number()), body.text()
+            part, running = PredictionPart(body.number()), body.text()
             caller = Caller(transaction, query=None if query == _NO_QUERY else query, text=running or None)
             predictions = self._predict(instance, caller, part, body)
             self._channel.send(FrameKind.PREDICTED, blob(packed_schema(predictions.schema)), *packed_batch(predictions))
@@ -171,7 +171,7 @@ class ChannelServer:
             session.close()
             self._progress = None
 
-    def _predict(self, instance: DatabaseInstance, caller: Caller, part: Part, body: Body) -> pa.RecordBatch:
+    def _predict(self, instance: DatabaseInstance, caller: Caller, part: PredictionPart, body: Body) -> pa.RecordBatch:
         rows = _batch(body)
         instance.current.use(RemoteConnection(self._channel))
         found = instance.predictor.predict_each(caller, rows.column(0), rows.column(1), part=part)

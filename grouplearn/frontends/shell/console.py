@@ -53,7 +53,7 @@ class Console:
     open_database: Open
     path: str = ":memory:"
     read_only: bool = False
-    layout: output.Format = field(default_factory=output.Format)
+    layout: output.OutputFormat = field(default_factory=output.OutputFormat)
     timer: bool = False
     echo: bool = False
     connection: Connection = field(init=False)
@@ -105,7 +105,7 @@ class Console:
         layout = self.layout
         if layout.max_width is None and sys.stdout.isatty():
             width = shutil.get_terminal_size().columns
-            layout = output.Format(layout.mode, layout.max_rows, width)
+            layout = output.OutputFormat(layout.mode, layout.max_rows, width)
         if layout.mode in output.BOXES and is_answer(statement):
             relation = output.for_people(relation)
         output.print_relation(relation, layout, is_plan=_EXPLAIN.match(statement) is not None)

@@ -31,7 +31,7 @@ _OWN_ESCAPES = re.compile(r"\\[0ae]")
 
 
 @dataclass(slots=True)
-class Format:
+class OutputFormat:
     """The settings of ``.mode``, ``.maxrows`` and ``.maxwidth``; ``max_width`` None means the terminal's."""
 
     mode: str = "duckbox"
@@ -39,7 +39,7 @@ class Format:
     max_width: int | None = None
 
 
-def print_relation(relation: duckdb.DuckDBPyRelation, layout: Format, is_plan: bool = False) -> None:
+def print_relation(relation: duckdb.DuckDBPyRelation, layout: OutputFormat, is_plan: bool = False) -> None:
     """Print the rows of ``relation``; a plan, unless for a program, as it is drawn."""
     if is_plan and layout.mode == "duckbox":
         for row in relation.fetchall():
@@ -51,7 +51,7 @@ def print_relation(relation: duckdb.DuckDBPyRelation, layout: Format, is_plan: b
         MODES[layout.mode](relation, sys.stdout)
 
 
-def box_of(relation: duckdb.DuckDBPyRelation, layout: Format) -> str:
+def box_of(relation: duckdb.DuckDBPyRelation, layout: OutputFormat) -> str:
     """Return DuckDB's own box; hidden characters in names and text are escaped first.
 
     DuckDB shows some of them in its own way and miscounts the width of others; inside lists and structs they are left to it.
@@ -62,7 +62,7 @@ def box_of(relation: duckdb.DuckDBPyRelation, layout: Format) -> str:
     return visible_lines(box).removesuffix("\n")
 
 
-def _drawn(relation: duckdb.DuckDBPyRelation, layout: Format) -> str:
+def _drawn(relation: duckdb.DuckDBPyRelation, layout: OutputFormat) -> str:
     with redirect_stdout(io.StringIO()) as drawn:
         relation.show(max_rows=layout.max_rows, max_width=layout.max_width)
     return drawn.getvalue()

@@ -13,7 +13,7 @@ from grouplearn.errors import Error
 from grouplearn.frontends.python.dbapi import Connection, connect
 from grouplearn.frontends.shell.console import Console, Failed, Leave, StatementStopped, explained
 from grouplearn.frontends.shell.dotcommands import run, run_file, run_lines
-from grouplearn.frontends.shell.output import MODES, Format
+from grouplearn.frontends.shell.output import MODES, OutputFormat
 from grouplearn.messages import did_you_mean
 from grouplearn.visible import visible
 
@@ -190,7 +190,7 @@ def versions() -> str:
 def _run(options: Options, open_database: Callable[[str, bool], Connection]) -> int:
     path = options.path or ":memory:"
     try:
-        console = Console(open_database, path, options.read_only, Format(options.mode), echo=options.echo)
+        console = Console(open_database, path, options.read_only, OutputFormat(options.mode), echo=options.echo)
     except (Error, OSError) as error:
         print(explained(error), file=sys.stderr)
         return 1

@@ -41,7 +41,7 @@ _SUMS = ("clusters", "inertia", "far", "spread")
 _POINTER, _COUNT, _SEED = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64
 
 
-class Config(NamedTuple):
+class KMeansConfig(NamedTuple):
     """One point of a grid: ``k`` clusters, the best of ``n_init`` starts, which depend on ``seed``.
 
     A start ends when no centroid moves, or the sum of their squared moves is at most ``tolerance`` times the mean variance
@@ -54,10 +54,10 @@ class Config(NamedTuple):
     tolerance: float = 1e-4
 
 
-class Clusters(NamedTuple):
+class ClusterModels(NamedTuple):
     """Models of G groups, clusters numbered by weight, heaviest first, then by centroids.
 
-    The axis K has the clusters of all configs, cut by ``Plan.clusters``: ``centroids`` (G, K, d), NaN without rows;
+    The axis K has the clusters of all configs, cut by ``ClusteringPlan.clusters``: ``centroids`` (G, K, d), NaN without rows;
     ``weight`` and ``rows`` (G, K). Per config (G, C): ``inertia`` Σ w·‖x − c‖², NaN for a ``FAILED`` model; ``passes`` over
     the rows of the best start, and its final ``phase``.
     """
@@ -92,7 +92,7 @@ def trials(k: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClusteringPlan:
     """What to train on rows of ``d`` features: every start of every config is a model.
 
     Starts of configs with the same seed and number of ``trials`` are prefixes of one chain of seeds, so configs do not
@@ -100,7 +100,7 @@ class Plan:
     """
 
     d: int
-    configs: tuple[Config, ...]
+    configs: tuple[KMeansConfig, ...]
     limit: int
     _arrays: dict[str, npt.NDArray[Any]] = field(init=False, repr=False, compare=False)
     _c_plan: _Plan = field(init=False, repr=False, compare=False)
@@ -242,7 +242,7 @@ class Plan:
         function("step_clusters", *[_POINTER] * 3)(self.c_plan(), _pointers(after, _STATE), _pointers(used, _SUMS))
         return after
 
-    def finish(self, state: Tensors) -> Clusters:
+    def finish(self, state: Tensors) -> ClusterModels:
         """Return the finished models of one group: each config's start with the least inertia."""
         found = self._found(1)
         state = {name: np.ascontiguousarray(each) for name, each in state.items()}
@@ -294,7 +294,7 @@ class Convergence(NamedTuple):
 
 
 def solve(
-    plan: Plan,
+    plan: ClusteringPlan,
     x: npt.NDArray[Any],
     weight: FloatArray,
     start: Counts,
@@ -303,7 +303,7 @@ def solve(
     limits: tuple[int, int],
     report: Callable[[int], None],
     cancelled: Callable[[], bool],
-) -> tuple[Clusters, Convergence]:
+) -> tuple[ClusterModels, Convergence]:
     """Return the models of every config for the groups whose rows are ``start[g]`` to ``start[g + 1]`` of x (n, d).
 
     ``limits`` are the rows of a block, and the most passes of a config. The first pass is over the sample of ``begin``; if
@@ -344,6 +344,6 @@ def _pointers(arrays: Tensors, names: Sequence[str]) -> Any:
     return ctypes.byref(_Pointers(*(address(arrays[name]) for name in names)))
 
 
-def _as_clusters(found: Mapping[str, npt.NDArray[Any]]) -> Clusters:
+def _as_clusters(found: Mapping[str, npt.NDArray[Any]]) -> ClusterModels:
     weight, rows = np.moveaxis(found["clusters"], -1, 0).copy()
-    return Clusters(found["centroids"], weight, rows, found["inertia"], found["passes"], found["phase"])
+    return ClusterModels(found["centroids"], weight, rows, found["inertia"], found["passes"], found["phase"])

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.kernels.library import Runs, address, features, function, single_or_double
+from grouplearn.kernels.library import RowRuns, address, features, function, single_or_double
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 Counts: TypeAlias = npt.NDArray[np.int64]
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 
-class Sums(NamedTuple):
+class DistanceSums(NamedTuple):
     """Per group Σw, and per group and model Σw·a² and Σw·(1 − a/b) for the distances a to the nearest centroid, b to the
     second; rows without a second centroid, or that lie on it, add 0 to the latter."""
 
@@ -42,7 +42,7 @@ def scores(x: npt.NDArray[Any], centroids: FloatArray, first: Counts) -> FloatAr
     return found
 
 
-def score_runs(x: FloatArray, centroids: FloatArray, first: Counts, runs: Runs) -> FloatArray:
+def score_runs(x: FloatArray, centroids: FloatArray, first: Counts, runs: RowRuns) -> FloatArray:
     """Return ``scores`` (n, 3) of runs of rows x (n, d), each by one of the models: doubles, in C order."""
     if x.shape[1] != centroids.shape[1]:
         raise ValueError(f"rows have {x.shape[1]} features where centroids have {centroids.shape[1]}")
@@ -61,11 +61,11 @@ def score_runs(x: FloatArray, centroids: FloatArray, first: Counts, runs: Runs) 
     return found
 
 
-def sums(scores: FloatArray, weight: FloatArray) -> Sums:
+def sums(scores: FloatArray, weight: FloatArray) -> DistanceSums:
     """Return the sums of rows with ``scores`` (n, C, 3): (), (C,) and (C,)."""
     count, models, _ = scores.shape
     given = tuple(np.ascontiguousarray(each, np.float64) for each in (scores, weight))
-    found = Sums(np.empty(()), np.empty(models), np.empty(models))
+    found = DistanceSums(np.empty(()), np.empty(models), np.empty(models))
     function("sum_scores", *[_POINTER] * 2, *[_COUNT] * 2, *[_POINTER] * 3)(
         *map(address, given), count, models, *map(address, found)
     )
@@ -77,7 +77,7 @@ def of_groups(
     weight: FloatArray,
     start: Counts,
     models: tuple[FloatArray, Counts],
-) -> Sums:
+) -> DistanceSums:
     """Return the sums of groups of rows, ``start`` (G + 1,): (G,), (G, C) and (G, C), with the bits of ``sums``.
 
     ``models`` are centroids (N, d), and where each of the G·C models begins in them.
@@ -88,7 +88,7 @@ def of_groups(
     rows, weight = features(x), np.ascontiguousarray(weight, np.float64)
     start, found = (
         np.ascontiguousarray(start, np.int64),
-        Sums(np.empty(groups), np.empty((groups, configs)), np.empty((groups, configs))),
+        DistanceSums(np.empty(groups), np.empty((groups, configs)), np.empty((groups, configs))),
     )
     kinds = (*[_POINTER] * 2, _COUNT, *[_POINTER] * 2, _COUNT, *[_POINTER] * 2, _COUNT, *[_POINTER] * 3)
     function("measure_clusters", *kinds)(

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.kernels.library import Runs, address, features, function, single_or_double
+from grouplearn.kernels.library import RowRuns, address, features, function, single_or_double
 
 FloatArray = npt.NDArray[np.float64]
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 
-class Sums(NamedTuple):
+class ProjectionSums(NamedTuple):
     """Per group Σw, and per group and model Σw·r² of residuals and Σw·‖p‖² of coordinates."""
 
     projected: FloatArray
@@ -33,7 +33,7 @@ def scores(x: npt.NDArray[Any], mean: FloatArray, components: FloatArray) -> Flo
     return found
 
 
-def score_runs(x: FloatArray, mean: FloatArray, components: FloatArray, runs: Runs) -> FloatArray:
+def score_runs(x: FloatArray, mean: FloatArray, components: FloatArray, runs: RowRuns) -> FloatArray:
     """Return ``scores`` (n, 1 + k) for runs of rows x (n, d), each by one of the models, ``mean`` (G, d) and ``components``
     (G, k, d)."""
     k, d = components.shape[1:]
@@ -47,11 +47,11 @@ def score_runs(x: FloatArray, mean: FloatArray, components: FloatArray, runs: Ru
     return found
 
 
-def sums(scores: FloatArray, weight: FloatArray) -> Sums:
+def sums(scores: FloatArray, weight: FloatArray) -> ProjectionSums:
     """Return the sums of rows with ``scores`` (n, C, 1 + k), NaN beyond a model's coordinates: (), (C,) and (C,)."""
     count, models, width = scores.shape
     given = tuple(np.ascontiguousarray(each, np.float64) for each in (scores, weight))
-    found = Sums(np.empty(()), np.empty(models), np.empty(models))
+    found = ProjectionSums(np.empty(()), np.empty(models), np.empty(models))
     function("sum_projections", *[_POINTER] * 2, *[_COUNT] * 3, *[_POINTER] * 3)(
         *map(address, given), count, models, width - 1, *map(address, found)
     )
@@ -64,7 +64,7 @@ def of_groups(
     start: npt.NDArray[np.int64],
     mean: FloatArray,
     models: tuple[FloatArray, npt.NDArray[np.int64]],
-) -> Sums:
+) -> ProjectionSums:
     """Return the sums of groups of rows, ``start`` (G + 1,): (G,), (G, C) and (G, C), with the bits of ``scores`` and ``sums``.
 
     ``mean`` is (G, d); ``models`` are components (N, d), and where each of the G·C models begins in them.
@@ -74,7 +74,7 @@ def of_groups(
     configs = (len(first) - 1) // groups if groups else 0
     rows, weight = features(x), np.ascontiguousarray(weight, np.float64)
     start, mean = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(mean, np.float64)
-    found = Sums(np.empty(groups), np.empty((groups, configs)), np.empty((groups, configs)))
+    found = ProjectionSums(np.empty(groups), np.empty((groups, configs)), np.empty((groups, configs)))
     kinds = (*[_POINTER] * 2, _COUNT, *[_POINTER] * 2, _COUNT, *[_POINTER] * 3, _COUNT, *[_POINTER] * 3)
     function("measure_projections", *kinds)(
         *(*single_or_double(rows), rows.shape[1], address(weight), address(start), groups),

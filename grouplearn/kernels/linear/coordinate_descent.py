@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.kernels.library import address, features, function, single_or_double, threads
-from grouplearn.kernels.linear.generalised_linear import Penalties
+from grouplearn.kernels.linear.generalised_linear import GlmPenalties
 from grouplearn.kernels.linear.loss_numbers import number_of
 from grouplearn.layout import spilled
 from grouplearn.layout.pages import forget_pages, read_ahead
@@ -103,7 +103,7 @@ def _one_by_one(pieces: Iterable[Matrix]) -> Iterator[tuple[_Given, int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class ColumnBlocks:
     """How columns are cut: block b has the columns ``first[b]`` to ``first[b + 1]``, kept in one of the ways above, ``form[b]``.
 
     ``mean`` (d,) is taken from the values of blocks of one column.
@@ -131,8 +131,8 @@ class Cell:
         self,
         read: Callable[[], Iterable[Matrix]],
         labels: tuple[FloatArray, FloatArray],
-        cut: Blocks,
-        shape: Shape,
+        cut: ColumnBlocks,
+        shape: GroupShape,
         directory: str | None = None,
     ) -> None:
         self.n_rows, self.cut, self.stored = len(labels[0]), cut, directory is not None
@@ -172,7 +172,7 @@ class Cell:
                 forget_pages(array)
 
 
-def _entries(read: Callable[[], Iterable[Matrix]], cut: Blocks) -> list[int]:
+def _entries(read: Callable[[], Iterable[Matrix]], cut: ColumnBlocks) -> list[int]:
     """Return how many entries ragged blocks have; of others it is not asked."""
     count = np.zeros(cut.n_blocks, np.int64)
     kinds = (*[_POINTER] * 4, *[_COUNT] * 2, *[_POINTER] * 2)
@@ -198,7 +198,7 @@ def _block(form: int, entries: int, n_rows: int, new: NewArray) -> tuple[npt.NDA
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class GroupShape:
     """The loss of a group's models, their number and how many outputs each has."""
 
     loss: str
@@ -295,12 +295,12 @@ class GroupRounds:
 
     def __init__(
         self,
-        shape: Shape,
-        cut: Blocks,
+        shape: GroupShape,
+        cut: ColumnBlocks,
         complete: npt.NDArray[Any],
         unit: FloatArray,
         fit_intercept: bool,
-        penalties: Penalties,
+        penalties: GlmPenalties,
         leaps: bool = False,
     ) -> None:
         self.shape, self.cut, self.unit, self.leaps = shape, cut, unit, leaps

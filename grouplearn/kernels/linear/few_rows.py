@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.kernels.library import address, function
-from grouplearn.kernels.linear.generalised_linear import FloatArray, Penalties
+from grouplearn.kernels.linear.generalised_linear import FloatArray, GlmPenalties
 from grouplearn.kernels.linear.loss_numbers import number_of
 
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
@@ -36,7 +36,7 @@ def epochs_until(loss: str, outputs: int, rows: int, columns: int, *, dense: boo
 
 
 def solve(
-    x: npt.NDArray[Any], label: FloatArray, weight: FloatArray, loss: str, fit_intercept: bool, penalties: Penalties
+    x: npt.NDArray[Any], label: FloatArray, weight: FloatArray, loss: str, fit_intercept: bool, penalties: GlmPenalties
 ) -> FewRowsModels:
     """Return the models of every config on rows ``x`` (n, d) with their ``label`` and ``weight`` (n,).
 

@@ -38,7 +38,7 @@ _MOST_PASSES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Penalties:
+class GlmPenalties:
     """Per config (C,): the penalties l1·‖w‖₁ and ½·l2·‖w‖², and the relative tolerance on the objective."""
 
     l1: FloatArray
@@ -71,7 +71,7 @@ def solve(
     loss: str,
     outputs: int,
     fit_intercept: bool,
-    penalties: Penalties,
+    penalties: GlmPenalties,
     epochs: int,
     report: Callable[[int], None],
     cancelled: Callable[[], bool],
@@ -133,7 +133,7 @@ def solve(
     return FittedModels(models.weights, models.intercept, models.value, models.passes, models.converged, curve)
 
 
-class Stepped(NamedTuple):
+class NewtonStep(NamedTuple):
     """All models' numbers (C, m) after a step of M of them, the ``weights`` (M, K, d) and ``intercept`` (M, K) of these in
     original units, their objectives ``value`` (M,), NaN if not finite, and which are ``finished`` (M,)."""
 
@@ -154,7 +154,7 @@ def _row_addresses(models: FloatArray, active: Places) -> npt.NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class EpochModels:
     """The shape of models that train epoch by epoch: the ``history`` of steps that they keep, and whether second
     derivatives are ``dense`` or approximated by a diagonal."""
 
@@ -276,16 +276,16 @@ class Form:
         self,
         loss: str,
         models: FloatArray,
-        penalties: Penalties,
+        penalties: GlmPenalties,
         first_length: FloatArray,
         sums: Sums,
         active: Places | None = None,
-    ) -> Stepped:
+    ) -> NewtonStep:
         """Return all models (C, m) after a step of the ``active`` (M,) ones, by default all, from their sums over all
         blocks of a group; ``first_length`` (M,) is the length of the first step."""
         after, active = models.copy(), _places(models, active)
         count, places = len(active), _row_addresses(after, active)
-        stepped = Stepped(
+        stepped = NewtonStep(
             after,
             np.empty((count, self.outputs, self.columns)),
             np.empty((count, self.outputs)),

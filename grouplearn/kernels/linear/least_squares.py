@@ -16,7 +16,7 @@ FloatArray: TypeAlias = npt.NDArray[np.float64]
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 
-class Penalties(NamedTuple):
+class LeastSquaresPenalties(NamedTuple):
     """Per config ``l1``, ``l2``, ``tolerance`` and ``fit_intercept`` (C,); ``rounds``: the most of a minimisation with l1."""
 
     l1: FloatArray
@@ -37,7 +37,7 @@ class PathModels(NamedTuple):
 
 def solve(
     moments: Mapping[str, npt.NDArray[Any]],
-    penalties: Penalties,
+    penalties: LeastSquaresPenalties,
     factor: FloatArray | None = None,
 ) -> PathModels:
     """Return the models of every config for moments (G, ...) with a Gram matrix and one target.

@@ -56,7 +56,7 @@ class _Course(ctypes.Structure):
 
 
 @dataclass(frozen=True, slots=True)
-class LinearModels:
+class SgdModels:
     """Linear models of c configs with k outputs of d columns, during their descent.
 
     The weights are ``scale`` (c,) times ``unscaled`` (c, k, d), less outstanding l1: so far each weight should have moved
@@ -84,7 +84,7 @@ class LinearModels:
 
 
 @dataclass(frozen=True, slots=True)
-class Descent:
+class SgdSettings:
     """How configs learn, arrays (c,): η = rate/(1 + decay·t) after t steps, or rate/√(1 + decay·t) where ``rooted`` is 1.
 
     ``ridge`` and ``lasso`` are penalties per row; ``with_intercept`` is 1 or 0.
@@ -125,7 +125,7 @@ def settled(unscaled: FloatArray, paid: FloatArray | None, due: FloatArray) -> F
     return moved
 
 
-def descend(models: LinearModels, descent: Descent, blocks: Sequence[BlockRows]) -> LinearModels:
+def descend(models: SgdModels, descent: SgdSettings, blocks: Sequence[BlockRows]) -> SgdModels:
     """Return the models after a step for each batch of each block.
 
     A batch of b rows moves w by −η·(1/b Σ weight·weighed·∇loss + ∇penalty); w·(1 − η·ridge) is never taken below 0, l1 is
@@ -145,7 +145,7 @@ def descend(models: LinearModels, descent: Descent, blocks: Sequence[BlockRows])
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class SgdEpochs:
     """Several epochs over one block, arrays (c,) by config.
 
     Given: the numbers of the ``first`` epoch and of the ``block``, the ``seed`` by which its rows are ordered anew in each
@@ -168,8 +168,8 @@ class Course:
 
 
 def descend_epochs(
-    models: LinearModels, descent: Descent, rows: BlockRows, course: Course, most: int, *, keeps: bool
-) -> tuple[LinearModels, Course, LinearModels | None]:
+    models: SgdModels, descent: SgdSettings, rows: BlockRows, course: SgdEpochs, most: int, *, keeps: bool
+) -> tuple[SgdModels, SgdEpochs, SgdModels | None]:
     """Return the models after up to ``most`` epochs, as by ``descend`` of each, until a config is done; and their course.
 
     With ``keeps`` the last result has the models after each epoch, (epochs·c, ...), else it is None. Raises MemoryError.
@@ -196,7 +196,7 @@ def descend_epochs(
 
 
 def gradients(
-    models: LinearModels, descent: Descent, blocks: Sequence[BlockRows]
+    models: SgdModels, descent: SgdSettings, blocks: Sequence[BlockRows]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return Σ weight·weighed·∇loss over the rows by weights (c, k, d) and by intercepts (c, k), and the sum of losses (c, k).
 
@@ -224,7 +224,7 @@ def mean_square(rows: BlockRows) -> float:
     return float(call(ctypes.addressof(given))) / max(1, len(rows.order))
 
 
-def norms(models: LinearModels) -> tuple[FloatArray, FloatArray]:
+def norms(models: SgdModels) -> tuple[FloatArray, FloatArray]:
     """Return ‖w‖₁ and ‖w‖² of each config (c,)."""
     n, outputs, columns = models.unscaled.shape
     laid = _Laid.of(models, None)
@@ -247,7 +247,7 @@ class _Laid:
     numbers: FloatArray
 
     @classmethod
-    def of(cls, models: LinearModels, descent: Descent | None) -> _Laid:
+    def of(cls, models: SgdModels, descent: SgdSettings | None) -> _Laid:
         n, outputs, _ = models.unscaled.shape
         lanes = n * outputs
         wide = {name: getattr(models, name) for name in _WIDE}
@@ -267,12 +267,12 @@ class _Laid:
         given = _Models(lanes, stride, outputs, loss, *pointers, *map(address, numbers))
         return cls(given, values, numbers)
 
-    def found(self, before: LinearModels) -> LinearModels:
+    def found(self, before: SgdModels) -> SgdModels:
         n, outputs, _ = before.unscaled.shape
         views = {name: _by_config(each, n, outputs) for name, each in self.values.items()}
         return replace(before, **views, **_numbers(self.numbers[None, : len(_CHANGING)], before))
 
-    def kept(self, before: LinearModels, rows: FloatArray) -> LinearModels:
+    def kept(self, before: SgdModels, rows: FloatArray) -> SgdModels:
         """Return the models (e·c, ...) of e epochs, of which each row has the weights and then the numbers by lane."""
         n, outputs, columns = before.unscaled.shape
         size = columns * int(self.models.stride)
@@ -286,7 +286,7 @@ class _Laid:
         return replace(before, **views, **_numbers(numbers, before))
 
 
-def _numbers(by_lane: FloatArray, before: LinearModels) -> dict[str, FloatArray]:
+def _numbers(by_lane: FloatArray, before: SgdModels) -> dict[str, FloatArray]:
     """Return the changing numbers (e, 8, lanes) of e times the configs of ``before``: (e·c,), or (e·c, k) by output."""
     n, outputs, _ = before.unscaled.shape
     found = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from grouplearn.kernels.library import Runs
+from grouplearn.kernels.library import RowRuns
 from grouplearn.learners.contract.config import Config, Conflict
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import GatheringLearner, MomentsLearner
@@ -117,7 +117,7 @@ class ScoresRuns(Protocol):
 
     def score_runs(
         self, label: Label, artifacts: Sequence[Artifact]
-    ) -> Callable[[FloatArray, Runs], FloatArray] | None:
+    ) -> Callable[[FloatArray, RowRuns], FloatArray] | None:
         """Return a function that scores runs of rows (n, d), each with one of these models, in one call: (n, n_outputs).
 
         Rows are finite doubles in C order. None: these models are called one by one.

@@ -28,7 +28,7 @@ def finish(
     stack: Stack,
     loss: str,
     fit_intercept: bool,
-    penalties: generalised_linear.Penalties,
+    penalties: generalised_linear.GlmPenalties,
     epochs: int,
 ) -> generalised_linear.FittedModels:
     """Return the models of a stack; those that were left before their last epoch are solved on rows, which counts as one.
@@ -62,13 +62,15 @@ def of_block(block: Shard) -> Tensors:
     return dict(zip(NAMES, (np.asarray(x, np.float64), block.y, block.weight), strict=True))
 
 
-def some_of(penalties: generalised_linear.Penalties, places: npt.NDArray[np.intp]) -> generalised_linear.Penalties:
+def some_of(
+    penalties: generalised_linear.GlmPenalties, places: npt.NDArray[np.intp]
+) -> generalised_linear.GlmPenalties:
     """Return the penalties of the configs at some places."""
-    return generalised_linear.Penalties(penalties.l1[places], penalties.l2[places], penalties.tolerance[places])
+    return generalised_linear.GlmPenalties(penalties.l1[places], penalties.l2[places], penalties.tolerance[places])
 
 
 def solve(
-    sums: Tensors, loss: str, fit_intercept: bool, penalties: generalised_linear.Penalties
+    sums: Tensors, loss: str, fit_intercept: bool, penalties: generalised_linear.GlmPenalties
 ) -> Sequence[FloatArray | npt.NDArray[np.bool_]]:
     """Return weights (C, 1, d), intercepts (C, 1), objectives and whether these are the least ones (C,), from the rows among
     the sums of a pass."""

@@ -123,7 +123,7 @@ def _solve_on_rows(
 
 
 def _begun(
-    loss: Loss, configs: Sequence[Config], state: State, sums: Tensors, form: kernel.Form
+    loss: Loss, configs: Sequence[Config], state: State, sums: Tensors, form: kernel.EpochModels
 ) -> tuple[State, kernel.Sums]:
     """Return the state before the first step and the sums there: at zero weights both follow from the moments."""
     if loss.coupling is None or loss.mean_loss is None:
@@ -204,9 +204,9 @@ def _raising(cancelled: Callable[[], bool]) -> Callable[[], None]:
     return look
 
 
-def _penalties(configs: Sequence[Config]) -> kernel.Penalties:
+def _penalties(configs: Sequence[Config]) -> kernel.GlmPenalties:
     columns = (linear_model.L1, linear_model.GLM_L2, linear_model.TOLERANCE)
-    return kernel.Penalties(*(linear_model.column(configs, each) for each in columns))
+    return kernel.GlmPenalties(*(linear_model.column(configs, each) for each in columns))
 
 
 def _distinct(configs: Sequence[Config]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
@@ -218,11 +218,11 @@ def _distinct(configs: Sequence[Config]) -> tuple[npt.NDArray[np.intp], npt.NDAr
     return np.unique(of, return_index=True)[1], of
 
 
-def _form(problem: Problem, configs: Sequence[Config]) -> kernel.Form:
+def _form(problem: Problem, configs: Sequence[Config]) -> kernel.EpochModels:
     """Return the shape of a model in training."""
     history = int(linear_model.column(configs[:1], linear_model.HISTORY)[0])
     dense = n_parameters(problem, configs) <= DENSE_PARAMETERS
-    return kernel.Form(problem.n_features, problem.n_outputs, has_intercept(configs), history, dense)
+    return kernel.EpochModels(problem.n_features, problem.n_outputs, has_intercept(configs), history, dense)
 
 
 def n_parameters(problem: Problem, configs: Sequence[Config]) -> int:

@@ -7,7 +7,7 @@ from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.coordinate_descent.solver import CoordinateDescentSolver
 from grouplearn.learners.linear.least_squares.solver import LeastSquaresSolver
-from grouplearn.learners.linear.linear_learner import LinearLearner, Objective
+from grouplearn.learners.linear.linear_learner import LinearLearner, LinearObjective
 from grouplearn.learners.linear.newton import NewtonSolver
 from grouplearn.learners.linear.stochastic_gradient.solver import StochasticGradientSolver
 from grouplearn.models.losses.hinge import HINGE
@@ -18,7 +18,7 @@ from grouplearn.models.losses.squared_hinge import SQUARED_HINGE
 from grouplearn.models.losses.squares import SQUARES
 
 #: scikit-learn: LinearRegression, Ridge(alpha=l2), Lasso(alpha=l1/n); SGDRegressor(alpha=l2/Σw).
-LINEAR_REGRESSION = Objective(
+LINEAR_REGRESSION = LinearObjective(
     name="linear_regression",
     summary="least squares, ridge, lasso and elastic net",
     losses=(SQUARES,),
@@ -26,7 +26,7 @@ LINEAR_REGRESSION = Objective(
     summaries={"sgd": "least squares, ridge, lasso and elastic net by stochastic gradient descent"},
 )
 #: scikit-learn: LogisticRegression(C=1/l2), or penalty l1 with C=1/l1; SGDClassifier(loss="log_loss", alpha=l2/Σw).
-LOGISTIC_REGRESSION = Objective(
+LOGISTIC_REGRESSION = LinearObjective(
     name="logistic_regression",
     summary="binary and multinomial logistic regression",
     losses=(LOGISTIC, SOFTMAX),
@@ -34,7 +34,7 @@ LOGISTIC_REGRESSION = Objective(
 #: scikit-learn: LinearSVC(C=1/l2), or penalty l1 with C=1/l1 and l2 = 0, which also penalises its intercept unless
 #: intercept_scaling is huge; for the hinge SVC(kernel="linear", C=1/l2). The probability is the logistic function of the
 #: score, with more classes the softmax of the scores. It orders rows, and the class changes at 1/2, but it is not calibrated.
-LINEAR_SVM = Objective(
+LINEAR_SVM = LinearObjective(
     name="linear_svm",
     summary="linear support vector machine for classes, one against the rest",
     losses=(SQUARED_HINGE, HINGE),
@@ -51,11 +51,11 @@ LINEAR_SVM = Objective(
 )
 #: scikit-learn: PoissonRegressor(alpha=l2/Σw).
 OF_ONE_LOSS = tuple(
-    Objective(name=loss.learner, summary=loss.summary, losses=(loss,)) for loss in LOSSES if loss.learner
+    LinearObjective(name=loss.learner, summary=loss.summary, losses=(loss,)) for loss in LOSSES if loss.learner
 )
 
 
-def _learner(objective: Objective, first: type[LinearLearner]) -> Learner:
+def _learner(objective: LinearObjective, first: type[LinearLearner]) -> Learner:
     return first(objective, (CoordinateDescentSolver(objective), StochasticGradientSolver(objective)))
 
 

@@ -35,7 +35,7 @@ _ELSEWHERE = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Objective:
+class LinearObjective:
     """What a linear learner minimises by any solver: Σ wᵢ·loss(yᵢ, xᵢ'w + b) + l1·‖w‖₁ + ½·l2·‖w‖² over (w, b).
 
     ``losses``: one for each kind of label, or several, of which the hyperparameter ``choice`` names one. ``summaries``: by
@@ -65,7 +65,7 @@ class LinearLearner(Learner):
     #: The fields of a loss that must be true or present, and why a loss without them is refused.
     needs: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
-    def __init__(self, objective: Objective, further_ways: tuple[Learner, ...] | None = None) -> None:
+    def __init__(self, objective: LinearObjective, further_ways: tuple[Learner, ...] | None = None) -> None:
         """Take the first way of a learner if ``further_ways`` are given; raises ValueError for a label without a loss."""
         self.objective = objective
         self.usable_losses = tuple(loss for loss in objective.losses if not self.refusal(loss))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import Matrix, Shard, Totals
 from grouplearn.kernels import networks
-from grouplearn.kernels.library import Runs
+from grouplearn.kernels.library import RowRuns
 from grouplearn.learners.contract import averaging
 from grouplearn.learners.contract.access import PASSES, AccessPattern
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value
@@ -273,7 +273,7 @@ class Mlp(BatchesLearner, DataParallelLearner):
 
     def score_runs(
         self, label: Label, artifacts: Sequence[Artifact]
-    ) -> Callable[[FloatArray, Runs], FloatArray] | None:
+    ) -> Callable[[FloatArray, RowRuns], FloatArray] | None:
         """Return a function that scores runs of rows in one kernel call, if all networks have one shape."""
         return mlp_model.predicting_runs(label, artifacts)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from grouplearn.data.shard import FeatureArray, Matrix
 from grouplearn.kernels import networks
-from grouplearn.kernels.library import Runs, features
+from grouplearn.kernels.library import RowRuns, features
 from grouplearn.kernels.networks import ACTIVATIONS
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.models.label import Label
@@ -52,10 +52,10 @@ class Networks:
         found = [networks.predict(shape, parameters, rows) for rows in _runs(x)]
         return found[0] if len(found) == 1 else np.concatenate(found)
 
-    def shape(self, label: Label) -> networks.Shape:
+    def shape(self, label: Label) -> networks.NetworkShape:
         """Return the shape for the kernels."""
         widths = (self.weights[0].shape[2], *(weight.shape[1] for weight in self.weights))
-        return networks.Shape(widths, self.activation, label.name)
+        return networks.NetworkShape(widths, self.activation, label.name)
 
     def parameters(self) -> FloatArray:
         """Return the parameters (m, n_parameters) for the kernels."""
@@ -63,7 +63,7 @@ class Networks:
         return np.concatenate([each.reshape(len(each), -1) for each in both], axis=1)
 
 
-def predicting_runs(label: Label, artifacts: Sequence[Artifact]) -> Callable[[FloatArray, Runs], FloatArray] | None:
+def predicting_runs(label: Label, artifacts: Sequence[Artifact]) -> Callable[[FloatArray, RowRuns], FloatArray] | None:
     """Return a function that predicts runs of rows, each by one network; None if their shapes differ."""
     models = [Networks.of(artifact) for artifact in artifacts]
     shapes = {model.shape(label) for model in models}

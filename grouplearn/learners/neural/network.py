@@ -17,8 +17,8 @@ from grouplearn.learners.contract.learner import Declaration
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import DataParallelLearner
 from grouplearn.learners.neural import network_artifact, network_parallel
-from grouplearn.learners.neural.network_module import Recipe, built, load_tensors, module_tensors, predicted
-from grouplearn.learners.neural.network_training import Trainee
+from grouplearn.learners.neural.network_module import RegisteredNetwork, built, load_tensors, module_tensors, predicted
+from grouplearn.learners.neural.network_training import ModuleTraining
 from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.models.state import Artifact, FloatArray, State, of_both_classes
 
@@ -138,17 +138,17 @@ class Network(DataParallelLearner):
         return (self.make_module,) if self.loss is None else (self.make_module, self.loss)
 
     @property
-    def _recipe(self) -> Recipe:
-        return Recipe(self.declaration.name, self.make_module, self.loss)
+    def _recipe(self) -> RegisteredNetwork:
+        return RegisteredNetwork(self.declaration.name, self.make_module, self.loss)
 
     def _complete(self, config: Config) -> Config:
         return {parameter.name: parameter.default for parameter in self.declaration.hyperparameters} | dict(config)
 
-    def _trainee(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Trainee:
+    def _trainee(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> ModuleTraining:
         config = self._complete(configs[index])
         module = built(self._recipe, problem, config)
         load_tensors(module, _part(state, index, "module"), self.declaration.name)
-        return Trainee(self._recipe, problem, config, module, _part(state, index, "optimizer"))
+        return ModuleTraining(self._recipe, problem, config, module, _part(state, index, "optimizer"))
 
     def _predicted(
         self, problem: Problem, config: Config, tensors: Mapping[str, npt.NDArray[Any]], x: Matrix
@@ -174,7 +174,7 @@ def _copied(state: State, epoch: int) -> State:
     return State({**state.tensors, **sums}, state.done.copy())
 
 
-def _advance(state: State, index: int, trainee: Trainee) -> None:
+def _advance(state: State, index: int, trainee: ModuleTraining) -> None:
     """Store a config's results in a state that is not shared yet; non-finite ones are done."""
     found = trainee.tensors()
     _put(state, index, found)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.hyperparameter_values import are_declared
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.neural.network_module import Recipe, torch_on_one_thread
+from grouplearn.learners.neural.network_module import RegisteredNetwork, torch_on_one_thread
 from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.models.state import Artifact
 
@@ -43,7 +43,9 @@ def own_tensors(artifact: Artifact) -> dict[str, npt.NDArray[Any]]:
     return {name.removeprefix(_MODULE): value for name, value in artifact.tensors.items() if name != MADE_FROM}
 
 
-def flaw(recipe: Recipe, declared: Sequence[Hyperparameter], problem: Problem, artifact: Artifact) -> str | None:
+def flaw(
+    recipe: RegisteredNetwork, declared: Sequence[Hyperparameter], problem: Problem, artifact: Artifact
+) -> str | None:
     """Return why a model cannot be this network's for such a group.
 
     The sizes given to ``make_module`` must be the group's, the hyperparameters within their declared ranges, and the module
@@ -95,7 +97,7 @@ def _wrong_config(declared: Sequence[Hyperparameter], values: Any) -> str | None
 
 
 def _wrong_size(
-    recipe: Recipe, problem: Problem, config: Config, tensors: Mapping[str, npt.NDArray[Any]]
+    recipe: RegisteredNetwork, problem: Problem, config: Config, tensors: Mapping[str, npt.NDArray[Any]]
 ) -> str | None:
     """Return that the module is far larger than its stored tensors, determined without allocating it.
 

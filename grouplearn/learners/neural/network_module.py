@@ -42,7 +42,7 @@ def torch_on_one_thread() -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class RegisteredNetwork:
     """What a user registered: functions that make a module and its loss; the name is for messages."""
 
     name: str
@@ -78,7 +78,7 @@ def dtype_of(config: Config) -> Any:
     return torch.float64 if config["precision"] == "double" else torch.float32
 
 
-def built(recipe: Recipe, problem: Problem, config: Config) -> Any:
+def built(recipe: RegisteredNetwork, problem: Problem, config: Config) -> Any:
     """Return the module from ``make_module``, tried on rows of zeros; raises ValueError if its output does not fit."""
     torch = torch_on_one_thread()
     with drawing(problem.seed):
@@ -93,7 +93,7 @@ def built(recipe: Recipe, problem: Problem, config: Config) -> Any:
     return module
 
 
-def outputs_of(recipe: Recipe, problem: Problem, module: Any, x: Any) -> tuple[Any, Any]:
+def outputs_of(recipe: RegisteredNetwork, problem: Problem, module: Any, x: Any) -> tuple[Any, Any]:
     """Return the module's output for ``x``, raw and as (rows, k, L); raises ValueError for another shape."""
     torch = torch_on_one_thread()
     z = recipe.run("the module", lambda: module(x))
@@ -147,7 +147,7 @@ def load_tensors(module: Any, tensors: Mapping[str, npt.NDArray[Any]], name: str
     module.load_state_dict(given)
 
 
-def predicted(recipe: Recipe, problem: Problem, module: Any, x: Matrix) -> FloatArray:
+def predicted(recipe: RegisteredNetwork, problem: Problem, module: Any, x: Matrix) -> FloatArray:
     """Return values or probabilities (n, n_outputs) of a module in evaluation mode."""
     torch = torch_on_one_thread()
     dtype = _floating_type(module)

@@ -15,7 +15,7 @@ from grouplearn.kernels.networks import visiting_order
 from grouplearn.learners.contract.control import Gang
 from grouplearn.learners.neural.mlp_parallel import share
 from grouplearn.learners.neural.network_module import torch_on_one_thread
-from grouplearn.learners.neural.network_training import Trainee
+from grouplearn.learners.neural.network_training import ModuleTraining
 
 #: Names of the loopback interface, on Linux and elsewhere.
 _LOOPBACK = ("lo", "lo0")
@@ -38,7 +38,7 @@ def joined(gang: Gang) -> Iterator[Gang]:
         distributed.destroy_process_group()
 
 
-def run_epoch(trainee: Trainee, rows: Shard, epoch: int, gang: Gang, whole: Totals) -> float:
+def run_epoch(trainee: ModuleTraining, rows: Shard, epoch: int, gang: Gang, whole: Totals) -> float:
     """Run one epoch of the gang on a module, whose tensors are then equal on all members; return the mean objective.
 
     Each member contributes rows to a batch so that all take equally many steps.

@@ -13,7 +13,7 @@ from grouplearn.kernels.networks import visiting_order
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.neural.network_module import (
-    Recipe,
+    RegisteredNetwork,
     as_array,
     drawing,
     dtype_of,
@@ -24,11 +24,16 @@ from grouplearn.learners.neural.network_module import (
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 
 
-class Trainee:
+class ModuleTraining:
     """A module with its optimizer during an epoch."""
 
     def __init__(
-        self, recipe: Recipe, problem: Problem, config: Config, module: Any, optimizer: Mapping[str, npt.NDArray[Any]]
+        self,
+        recipe: RegisteredNetwork,
+        problem: Problem,
+        config: Config,
+        module: Any,
+        optimizer: Mapping[str, npt.NDArray[Any]],
     ) -> None:
         self.recipe, self.problem, self.config, self.module = recipe, problem, config, module
         self.torch = torch_on_one_thread()

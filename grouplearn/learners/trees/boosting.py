@@ -72,7 +72,7 @@ def _distributed(gang: Gang | None) -> dict[str, Any]:
     return {"tree_learner": "data", "num_machines": gang.size, "pre_partition": True}
 
 
-class Binned:
+class BinnedRows:
     """Binned training and validation rows, and the metric that is tracked on the latter."""
 
     def __init__(
@@ -197,7 +197,7 @@ class BoostingControl:
         self.stop.keep(lambda: to_state(self.n_configs, self.kept, under_way() if under_way else None))
 
 
-def boost_family(data: Binned, family: Sequence[Config], control: BoostingControl) -> list[FinishedModel]:
+def boost_family(data: BinnedRows, family: Sequence[Config], control: BoostingControl) -> list[FinishedModel]:
     """Train the config of a family with most rounds, and cut the models of the others out of it."""
     try:
         return _boost_longest(data, family, control)
@@ -206,7 +206,7 @@ def boost_family(data: Binned, family: Sequence[Config], control: BoostingContro
         raise Diverged(f"LightGBM: {re.sub(r' at [^ ]+, line [0-9]+ *[.]?', '', str(error)).strip()}") from error
 
 
-def _boost_longest(data: Binned, family: Sequence[Config], control: BoostingControl) -> list[FinishedModel]:
+def _boost_longest(data: BinnedRows, family: Sequence[Config], control: BoostingControl) -> list[FinishedModel]:
     limits, stop = [int(config["num_iterations"]) for config in family], control.stop  # type: ignore[arg-type]
     booster, run = _begun(data, family[0], control)
     keep = control.keep if _continues(family[0]) else lambda _: control.keep(None)
@@ -243,7 +243,7 @@ class _Boosting:
     expired: bool = False
 
 
-def _begun(data: Binned, config: Config, control: BoostingControl) -> tuple[Booster, _Boosting]:
+def _begun(data: BinnedRows, config: Config, control: BoostingControl) -> tuple[Booster, _Boosting]:
     """Return a family's booster and its rounds so far: those of a checkpoint, if it can be resumed."""
     reached = control.beginning(config)
     if reached is not None:
@@ -259,7 +259,7 @@ def _boosted(
     rounds: int,
     config: Config,
     stop: Stop,
-    watch: Binned | None,
+    watch: BinnedRows | None,
     keep: Callable[[Callable[[], UnfinishedModel]], None] | None = None,
     number: int = 0,
 ) -> _Boosting:

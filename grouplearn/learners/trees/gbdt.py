@@ -18,7 +18,7 @@ from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.stacks import BoostedStackLearner, HeldOut
 from grouplearn.learners.gang_sockets import NoGang
 from grouplearn.learners.trees import stack_boosting
-from grouplearn.learners.trees.boosting import Binned, BoostingControl, boost_family
+from grouplearn.learners.trees.boosting import BinnedRows, BoostingControl, boost_family
 from grouplearn.learners.trees.checkpoint import from_state
 from grouplearn.learners.trees.cost import COST
 from grouplearn.learners.trees.gang import network
@@ -35,7 +35,7 @@ from grouplearn.learners.trees.lightgbm.parameters import (
     draws_rows,
 )
 from grouplearn.learners.trees.lightgbm.refused_parameters import REFUSED
-from grouplearn.learners.trees.predicting import Recent, Scores, predicted, predicted_in_training
+from grouplearn.learners.trees.predicting import TextCache, TextScores, predicted, predicted_in_training
 from grouplearn.learners.trees.stack_boosting import SolvedTrees, StackBooster
 from grouplearn.models.label import LABELLED, Label
 from grouplearn.models.metrics.metrics import family_of
@@ -176,7 +176,7 @@ class Gbdt(BoostedStackLearner):
             for binned_alike in _grouped(
                 filled, self.pack_key, (each for each in range(len(configs)) if each not in kept)
             ):
-                data = Binned(problem, filled[binned_alike[0]], shard, valid, stop, gang)
+                data = BinnedRows(problem, filled[binned_alike[0]], shard, valid, stop, gang)
                 for family in _grouped(filled, _family, binned_alike):
                     control = BoostingControl(stop, len(configs), kept, family[0], under_way)
                     members = [filled[index] for index in family]
@@ -286,7 +286,7 @@ def _network(gang: Gang | None) -> Iterator[None]:
             raise Diverged(f"LightGBM: {error}") from error
 
 
-_in_prediction, _in_training = Recent(Scores, _PARSED_BYTES), Recent(Scores, _PARSED_IN_TRAINING_BYTES)
+_in_prediction, _in_training = TextCache(TextScores, _PARSED_BYTES), TextCache(TextScores, _PARSED_IN_TRAINING_BYTES)
 
 
 def _check(problem: Problem, config: Config, n_rows: int, gang: Gang | None) -> None:

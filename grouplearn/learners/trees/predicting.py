@@ -33,7 +33,7 @@ _ASKED = re.compile(rb"^split_feature=([^\n]+)$", re.MULTILINE)
 Made = TypeVar("Made")
 
 
-class Recent(Generic[Made]):
+class TextCache(Generic[Made]):
     """What was made of recently used model texts, up to a number of bytes of text."""
 
     def __init__(self, make: Callable[[bytes], Made], most_bytes: int) -> None:
@@ -57,7 +57,7 @@ class Recent(Generic[Made]):
         return made
 
 
-class Scores:
+class TextScores:
     """The scores of one trusted model text for rows of its feature columns."""
 
     def __init__(self, text: bytes) -> None:

@@ -208,7 +208,7 @@ class StackBooster:
         watched = kernel.NOTHING if held_out.rows is None else kernel.METRIC if native != "None" else kernel.PREDICTIONS
         found = kernel.boost(
             addresses(kernel.FUNCTIONS),
-            kernel.Plan(
+            kernel.BoostingPlan(
                 self._given(families[0][0], "None"),
                 tuple(self._family(family, native) for family in families),
                 self.problem.n_outputs,
@@ -230,8 +230,8 @@ class StackBooster:
         return SolvedTrees(found.texts, found.gain, found.rounds, points, judged, found.sound)
 
     def _with_beginnings(
-        self, found: kernel.Boosted, families: Sequence[Sequence[int]], train: Stack, watched: int
-    ) -> kernel.Boosted:
+        self, found: kernel.BoostedModels, families: Sequence[Sequence[int]], train: Stack, watched: int
+    ) -> kernel.BoostedModels:
         """Return models of forests with the initial score in trees without a split, see ``stumps``.
 
         With held-out rows such groups are not sound, as their curves belong to the unchanged models.
@@ -251,11 +251,11 @@ class StackBooster:
             return found._replace(sound=sound)
         seeds, bins = _seeds(train)[groups], self._given(families[0][0], "None")
         alone = tuple(
-            kernel.Family(self._given(configs[place], "None", WITHOUT_SPLITS), (1,), False) for place in forests
+            kernel.ConfigFamily(self._given(configs[place], "None", WITHOUT_SPLITS), (1,), False) for place in forests
         )
         rows = _rows(train.take(chosen))
         begun = kernel.boost(
-            addresses(kernel.FUNCTIONS), kernel.Plan(bins, alone, self.problem.n_outputs, seeds), rows, None
+            addresses(kernel.FUNCTIONS), kernel.BoostingPlan(bins, alone, self.problem.n_outputs, seeds), rows, None
         )
         sound[groups] = begun.sound
         texts = [found.texts[trial] for trial in range(len(found.texts))]
@@ -267,7 +267,7 @@ class StackBooster:
         return found._replace(texts=Ragged.of(texts), sound=sound)
 
     def _numbers(
-        self, found: kernel.Boosted, families: Sequence[Sequence[int]], held_out: HeldOut, watched: int
+        self, found: kernel.BoostedModels, families: Sequence[Sequence[int]], held_out: HeldOut, watched: int
     ) -> Iterator[tuple[int, int, FloatArray]]:
         """Yield group, family, and the metric after each round, for sound groups."""
         if held_out.rows is None:
@@ -290,9 +290,9 @@ class StackBooster:
                 values = _measured(self.problem, scores, rows, losses, (metric,))[metric]
             yield group, family, values
 
-    def _family(self, family: Sequence[int], native: str) -> kernel.Family:
+    def _family(self, family: Sequence[int], native: str) -> kernel.ConfigFamily:
         first = self.configs[family[0]]
-        return kernel.Family(self._given(family[0], native), tuple(map(self._rounds, family)), is_random(first))
+        return kernel.ConfigFamily(self._given(family[0], native), tuple(map(self._rounds, family)), is_random(first))
 
     def _rounds(self, number: int) -> int:
         return int(self.configs[number]["num_iterations"])  # type: ignore[arg-type]
@@ -307,7 +307,7 @@ class StackBooster:
         return kernel.Parameters(head, tail)
 
 
-def _text(found: kernel.Boosted, group: int, place: int) -> str:
+def _text(found: kernel.BoostedModels, group: int, place: int) -> str:
     return found.texts[group * found.rounds.shape[1] + place].tobytes().decode()
 
 
@@ -360,8 +360,8 @@ def _measured(
     return metrics.family_of(problem.label).finish(with_losses(sums, losses, scores, rows.y, rows.weight), *wanted)
 
 
-def _rows(stack: Stack) -> kernel.Rows:
-    return kernel.Rows(stack.x, stack.y.astype(np.float32), stack.weight.astype(np.float32), stack.start)
+def _rows(stack: Stack) -> kernel.BoostingRows:
+    return kernel.BoostingRows(stack.x, stack.y.astype(np.float32), stack.weight.astype(np.float32), stack.start)
 
 
 def _seeds(stack: Stack) -> npt.NDArray[np.int64]:

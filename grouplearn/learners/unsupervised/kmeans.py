@@ -12,7 +12,7 @@ import numpy as np
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.kernels.clusters import clustering as kernel
 from grouplearn.kernels.clusters import distances
-from grouplearn.kernels.library import Runs
+from grouplearn.kernels.library import RowRuns
 from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.access import SUMS, AccessPattern
 from grouplearn.learners.contract.config import Config, Hyperparameter
@@ -117,7 +117,7 @@ class KMeans(StackLearner, VectorLearner):
             after = lloyd.begin(plan, problem.seed, sums)
             share = float(sums["total"][0] / sums["weights"].sum())
         loss = lloyd.losses(plan, after) * share
-        return State({**after, "loss": loss}, lloyd.done(plan, after), lloyd.Finished(plan, after))
+        return State({**after, "loss": loss}, lloyd.done(plan, after), lloyd.FinishedClusters(plan, after))
 
     def solve(
         self,
@@ -159,7 +159,7 @@ class KMeans(StackLearner, VectorLearner):
 
     def score_runs(
         self, label: Label, artifacts: Sequence[Artifact]
-    ) -> Callable[[FloatArray, Runs], FloatArray] | None:
+    ) -> Callable[[FloatArray, RowRuns], FloatArray] | None:
         """Return ``score`` by one kernel."""
         del label
         if not artifacts:
@@ -185,23 +185,23 @@ class KMeans(StackLearner, VectorLearner):
         return [Vector("centroid", number, centroid, rows) for number, (centroid, rows) in enumerate(pairs, start=1)]
 
 
-def _plan(problem: Problem, configs: Sequence[Config]) -> kernel.Plan:
+def _plan(problem: Problem, configs: Sequence[Config]) -> kernel.ClusteringPlan:
     wanted = (tuple(config[each.name] for each in (K, N_INIT, TOLERANCE)) for config in configs)
     return _planned(problem.n_features, tuple(wanted))
 
 
 @functools.lru_cache
-def _planned(n_features: int, configs: tuple[tuple[Any, ...], ...]) -> kernel.Plan:
+def _planned(n_features: int, configs: tuple[tuple[Any, ...], ...]) -> kernel.ClusteringPlan:
     """Return the plan of a pack, cached for all passes over all groups; it does not depend on the number of passes."""
-    wanted = (kernel.Config(k, n_init=n_init, tolerance=tolerance) for k, n_init, tolerance in configs)
-    return kernel.Plan(n_features, tuple(wanted), _MOST_PASSES)
+    wanted = (kernel.KMeansConfig(k, n_init=n_init, tolerance=tolerance) for k, n_init, tolerance in configs)
+    return kernel.ClusteringPlan(n_features, tuple(wanted), _MOST_PASSES)
 
 
 def _models(state: State) -> Tensors:
     return {name: each for name, each in state.tensors.items() if name != "loss"}
 
 
-def _finished(problem: Problem, configs: Sequence[Config], state: State) -> lloyd.Finished:
+def _finished(problem: Problem, configs: Sequence[Config], state: State) -> lloyd.FinishedClusters:
     """Return the models of a final state; for a freshly trained one they are cached in it."""
-    found: lloyd.Finished | None = state.live
-    return lloyd.Finished(_plan(problem, configs), _models(state)) if found is None else found
+    found: lloyd.FinishedClusters | None = state.live
+    return lloyd.FinishedClusters(_plan(problem, configs), _models(state)) if found is None else found

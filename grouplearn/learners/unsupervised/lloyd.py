@@ -35,7 +35,7 @@ import numpy.typing as npt
 from grouplearn.data import shard
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.clusters import clustering as kernel
-from grouplearn.kernels.clusters.clustering import Plan
+from grouplearn.kernels.clusters.clustering import ClusteringPlan
 from grouplearn.kernels.library import Stopped
 from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.control import Diverged, Interrupted
@@ -50,8 +50,8 @@ _MOST_IN_ONE_CALL = 1_024
 _LEAST_APART = 1e-150
 
 
-def begin(plan: Plan, seed: int, survey: Tensors) -> Tensors:
-    """Return the state after the first pass from the survey of its rows; tensors are named as in ``Plan.begin``.
+def begin(plan: ClusteringPlan, seed: int, survey: Tensors) -> Tensors:
+    """Return the state after the first pass from the survey of its rows; tensors are named as in ``ClusteringPlan.begin``.
 
     Raises Diverged if no row has weight, or distances between rows overflow or vanish.
     """
@@ -84,19 +84,19 @@ def is_tiny(apart: FloatArray) -> npt.NDArray[np.bool_]:
     return np.asarray((largest > 0) & (largest < _LEAST_APART))
 
 
-def done(plan: Plan, state: Tensors) -> npt.NDArray[np.bool_]:
+def done(plan: ClusteringPlan, state: Tensors) -> npt.NDArray[np.bool_]:
     """Return which configs (C,) need no further pass."""
     return np.logical_and.reduceat(state["phase"] >= kernel.CONVERGED, plan.starts[:-1])
 
 
-def losses(plan: Plan, state: Tensors) -> FloatArray:
+def losses(plan: ClusteringPlan, state: Tensors) -> FloatArray:
     """Return per config (C,) the least inertia of its starts in the previous pass."""
     scale = float(state["scale"][0])
     with np.errstate(over="ignore"):
         return np.asarray(np.fmin.reduceat(state["inertia"], plan.starts[:-1]) / scale / scale)
 
 
-def is_sound(plan: Plan, state: Tensors) -> bool:
+def is_sound(plan: ClusteringPlan, state: Tensors) -> bool:
     """Return whether tensors from a file are a valid state of this plan."""
     shapes = {
         "centroids": ((plan.n_centroids, plan.d), np.float64),
@@ -117,14 +117,14 @@ def is_sound(plan: Plan, state: Tensors) -> bool:
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedClusters:
     """The models of one group from its final ``state``, computed on demand."""
 
-    plan: Plan
+    plan: ClusteringPlan
     state: Tensors
 
     @cached_property
-    def found(self) -> kernel.Clusters:
+    def found(self) -> kernel.ClusterModels:
         """The clusters of each config."""
         return self.plan.finish(self.state)
 
@@ -142,7 +142,7 @@ class Finished:
         return {name: each[config] for name, each in self.tensors.items()}
 
 
-def tensors(plan: Plan, found: kernel.Clusters) -> dict[str, Ragged]:
+def tensors(plan: ClusteringPlan, found: kernel.ClusterModels) -> dict[str, Ragged]:
     """Return ``centroids`` (k, d), ``weight`` and ``rows`` (k,) of each group and config, for clusters with rows."""
     has_rows = found.rows > 0
     sizes = np.add.reduceat(has_rows.astype(np.int64), plan.clusters[:-1], axis=1).ravel()
@@ -151,7 +151,7 @@ def tensors(plan: Plan, found: kernel.Clusters) -> dict[str, Ragged]:
 
 
 def solve(
-    plan: Plan, stack: shard.Stack, epochs: int, report: Callable[[int], None], cancelled: Callable[[], bool]
+    plan: ClusteringPlan, stack: shard.Stack, epochs: int, report: Callable[[int], None], cancelled: Callable[[], bool]
 ) -> SolvedVectors:
     """Return the models of every group of a stack, ignoring labels; raises Interrupted.
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.kernels.clusters import projections
-from grouplearn.kernels.library import Runs
+from grouplearn.kernels.library import RowRuns
 from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Diverged
@@ -167,7 +167,7 @@ class Pca(StackLearner, VectorLearner):
 
     def score_runs(
         self, label: Label, artifacts: Sequence[Artifact]
-    ) -> Callable[[FloatArray, Runs], FloatArray] | None:
+    ) -> Callable[[FloatArray, RowRuns], FloatArray] | None:
         """Return ``score`` by one kernel, if all groups have the same number of components."""
         del label
         if len({len(artifact.tensors["components"]) for artifact in artifacts}) != 1:

@@ -12,12 +12,12 @@ from grouplearn.models.definition import ModelDefinition
 from grouplearn.models.forms.form import Form
 from grouplearn.models.forms.layers import Layers
 from grouplearn.models.forms.linear import Linear
-from grouplearn.models.forms.own import Own
+from grouplearn.models.forms.own import OwnTensors
 from grouplearn.models.forms.trees.trees import Trees
 from grouplearn.models.forms.vectors import Vectors
 from grouplearn.models.state import Artifact
 
-_OWN = Own()
+_OWN = OwnTensors()
 FORMS: Mapping[str, Form] = {form.name: form for form in (Linear(), Trees(), Layers(), Vectors(), _OWN)}
 #: The form of each of the catalog tables that forms have.
 TABLES: Mapping[str, Form] = {name: form for form in FORMS.values() for name in form.tables}

@@ -7,7 +7,7 @@ from grouplearn.models.definition import ModelDefinition
 from grouplearn.models.forms.form import Form
 
 
-class Own(Form):
+class OwnTensors(Form):
     """Tensors of the learner's own."""
 
     name = "own"

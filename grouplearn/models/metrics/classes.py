@@ -20,8 +20,8 @@ from grouplearn.models.metrics.metric import (
     Judged,
     Metric,
     MetricSums,
+    NoBetterThanConstant,
     Scores,
-    Useless,
     mean_of,
 )
 from grouplearn.sqltext import literal
@@ -113,7 +113,7 @@ _METRICS = (
         _area_sql("auc", "CASE WHEN new < total THEN 0.5 * n_new END"),
         by_row=True,
         of_class="1 - lost / nullif(actual * (every - actual), 0)",
-        useless=Useless(
+        useless=NoBetterThanConstant(
             "{auc} <= 0.5", "no better on held-out rows than a guess, valid_auc = %.2g: try fewer features or more rows"
         ),
         too_good=0.999,
@@ -129,7 +129,7 @@ _METRICS = (
         _of_classes(lambda actual, predicted: 0.5 * (actual + predicted)),
         _hits_sql("f1"),
         of_class="2 * hit / nullif(actual + said, 0)",
-        useless=Useless(  # auc is known where both classes are held out
+        useless=NoBetterThanConstant(  # auc is known where both classes are held out
             "{f1} = 0 AND {auc} IS NOT NULL AND {n_classes} = 2",
             "no held-out row of the positive class is predicted right, valid_f1 = %.2g: predict with threshold := 0.2",
         ),

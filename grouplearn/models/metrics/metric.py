@@ -53,7 +53,7 @@ class MetricSums:
         return MetricSums(self.tensors, binary=self.binary, n_unseen=self.n_unseen)
 
 
-class Useless(NamedTuple):
+class NoBetterThanConstant(NamedTuple):
     """When held-out rows say that a model is no better than a constant: SQL over metrics by name and ``n_classes``, and the
     note, with a place for the metric's value."""
 
@@ -91,7 +91,7 @@ class Metric:
     parameter: str | None = None
     of_class: str | None = None
     worse_than_constant: tuple[str, ...] = ()
-    useless: Useless | None = None
+    useless: NoBetterThanConstant | None = None
     too_good: float | None = None
     constant: float | None = None
 

@@ -18,8 +18,8 @@ from grouplearn.models.metrics.metric import (
     Judged,
     Metric,
     MetricSums,
+    NoBetterThanConstant,
     Scores,
-    Useless,
     mean_of,
     summed,
 )
@@ -72,7 +72,7 @@ _METRICS = (
         _r2,
         f"CASE WHEN n_judged < 2 THEN NULL WHEN spread > 0 AND high - low > {CONSTANT} * {_SIZE} THEN 1 - square / spread"
         f" ELSE CAST(absolute / total <= {EXACT} * {_SIZE} AS DOUBLE) END",
-        useless=Useless(
+        useless=NoBetterThanConstant(
             "{r2} < 0", "no better on held-out rows than the mean, valid_r2 = %.2g: try fewer features or more rows"
         ),
         too_good=0.999,

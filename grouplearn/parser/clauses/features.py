@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from grouplearn.data.encoding.encoder_calls import Call
+from grouplearn.data.encoding.encoder_calls import EncoderCall
 from grouplearn.data.encoding.registry import CALLS
 from grouplearn.parser.lexer.cursor import Cursor
 from grouplearn.parser.lexer.tokens import Kind
@@ -131,7 +131,7 @@ def _with_unnamed(cursor: Cursor, encoder: Name, arguments: list[Sql], options: 
     return [*named, *options]
 
 
-def _is_within(cursor: Cursor, call: Call, low: int, high: int) -> bool:
+def _is_within(cursor: Cursor, call: EncoderCall, low: int, high: int) -> bool:
     return _encoder_at(cursor, low) == call.within and _is_call(cursor, low, high)
 
 

@@ -21,7 +21,7 @@ LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class MeasuredStep:
     """One unit, or one step of it, as it ran: seconds since the run began, bytes of rows and products sent to it."""
 
     unit: int
@@ -33,7 +33,7 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
-class UnitRan:
+class MeasuredUnit:
     """Processor seconds that a unit took, and the mean epochs of its trials."""
 
     seconds: float
@@ -68,7 +68,11 @@ class Measured:
 
 
 def compare(
-    physical: PhysicalPlan, choice: Choice, rows: Iterable[Ran], before: Coefficients, epochs: Mapping[int, float]
+    physical: PhysicalPlan,
+    choice: Choice,
+    rows: Iterable[MeasuredStep],
+    before: Coefficients,
+    epochs: Mapping[int, float],
 ) -> Measured:
     """Return estimate beside measurement; ``rows`` has a unit once for each of its groups or steps.
 
@@ -96,7 +100,7 @@ def compare(
     return Measured(estimated, measured, after, ratio, verdict, bars)
 
 
-def asked_for(physical: PhysicalPlan, choice: Choice, ran: Mapping[int, UnitRan]) -> float | None:
+def asked_for(physical: PhysicalPlan, choice: Choice, ran: Mapping[int, MeasuredUnit]) -> float | None:
     """Return the correction factor that a run's unit times suggest; None if the run says nothing about estimates.
 
     It corrects seconds of training, not how many epochs a learner needs: that depends on the rows, and one slowly converging
@@ -167,7 +171,7 @@ def _part(makespan: float, idle: float, workers: int, seconds: Mapping[int, floa
     return Side(makespan, idle, workers, len(seconds), sum(values), statistics.median(values), max(values))
 
 
-def _measured_part(ran: list[Ran], seconds: Mapping[int, float], workers: int) -> Side:
+def _measured_part(ran: list[MeasuredStep], seconds: Mapping[int, float], workers: int) -> Side:
     makespan = max((row.ended for row in ran), default=0.0) - min((row.started for row in ran), default=0.0)
     used = len({row.worker for row in ran})
     busy = sum(row.ended - row.started for row in ran)
@@ -175,7 +179,7 @@ def _measured_part(ran: list[Ran], seconds: Mapping[int, float], workers: int) -
     return _part(makespan, max(0.0, 1 - busy / capacity) if capacity > 0 else 0.0, used, seconds)
 
 
-def _bar(physical: PhysicalPlan, row: Ran) -> Bar:
+def _bar(physical: PhysicalPlan, row: MeasuredStep) -> Bar:
     if row.unit >= len(physical.units):
         return Bar(row.worker, row.started, row.ended, 0, f"unit {row.unit}")
     unit = physical.units[row.unit]

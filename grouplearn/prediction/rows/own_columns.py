@@ -19,7 +19,7 @@ from grouplearn.models.forms.form import Layout
 from grouplearn.prediction.rows.known_values import Codes, KnownValues
 from grouplearn.prediction.rows.list_reader import PlacesOf, list_entries
 from grouplearn.prediction.rows.row_reader import array_values, bucket_numbers
-from grouplearn.prediction.rows.vocabulary import Places as OwnPlaces
+from grouplearn.prediction.rows.vocabulary import OwnPositions
 
 
 class OwnColumns:
@@ -31,7 +31,7 @@ class OwnColumns:
     def __init__(self, definition: ModelDefinition, fitted: Sequence[tuple[FittedItem, ...]]) -> None:
         self._definition, self._fitted = definition, fitted
         self._items = [entry.item for entry in definition.items]
-        self._known: dict[int, tuple[KnownValues, OwnPlaces]] = {}
+        self._known: dict[int, tuple[KnownValues, OwnPositions]] = {}
 
     @cached_property
     def dictionaries(self) -> list[list[Sequence[str]]]:
@@ -78,7 +78,7 @@ class OwnColumns:
         if not self._fitted:
             return np.full(len(texts), -1, np.int32)
         if number not in self._known:
-            places = OwnPlaces([own[number].categories for own in self._fitted])
+            places = OwnPositions([own[number].categories for own in self._fitted])
             self._known[number] = KnownValues(pa.array(places.categories, pa.string())), places
         known, places = self._known[number]
         return np.nan_to_num(places.of(group, known.codes(texts)), nan=-1).astype(np.int32)

@@ -24,7 +24,7 @@ from grouplearn.prediction.rows.routes import Routes
 _MOST = 1 << 22
 
 
-class Places:
+class OwnPositions:
     """Each category's place in each group's list, for categories of all groups in one list."""
 
     def __init__(self, lists: Sequence[tuple[str, ...]]) -> None:
@@ -53,7 +53,7 @@ class Places:
         return np.where(self._pairs[at] == pairs, self._at[at], np.nan)
 
 
-class WidePlaces:
+class WideOwnPositions:
     """Each column's place among a wide item's columns in each group, by column number."""
 
     def __init__(self, fitted: Sequence[FittedItem], columns: int) -> None:
@@ -78,7 +78,7 @@ class Categories:
     ``values`` is None if only DuckDB can tell a value's text.
     """
 
-    places: Places
+    places: OwnPositions
     texts: KnownValues
     values: KnownValues | None
 
@@ -91,7 +91,7 @@ class Vocabulary:
     layout: Layout
     routes: Routes
     categories: Mapping[int, Categories]
-    wide: Mapping[int, WidePlaces]
+    wide: Mapping[int, WideOwnPositions]
 
     @classmethod
     def of(
@@ -111,12 +111,12 @@ class Vocabulary:
         categories = {}
         for number, entry in enumerate(definition.items):
             if entry.item.kind == "category":
-                places = Places([own[number].categories for own in fitted])
+                places = OwnPositions([own[number].categories for own in fitted])
                 values = KnownValues.of(places.categories, entry.type, cursor)
                 texts = KnownValues(pa.array(places.categories, pa.string()))
                 categories[number] = Categories(places, texts, values)
         wide = {
-            number: WidePlaces([own[number] for own in fitted], entry.item.buckets)
+            number: WideOwnPositions([own[number] for own in fitted], entry.item.buckets)
             for number, entry in enumerate(definition.items)
             if entry.item.kind == "hash" and encoder_of(entry.item).wide
         }

@@ -30,7 +30,7 @@ CallKind = Literal["begin", "follow", "progress"]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ActorCall:
     """An unanswered call of an actor; ``product`` is a second value that comes with the answer."""
 
     worker: int
@@ -53,7 +53,7 @@ class Actors:
         self._ray, self._connection = connection.ray, connection
         self._numbers = itertools.count(first)
         self._spare: deque[Any] = deque()
-        self._calls: dict[Any, Call] = {}
+        self._calls: dict[Any, ActorCall] = {}
         self.workers: dict[int, WorkerHandle] = {}
 
     def take_over(self, actors: Sequence[Any]) -> None:
@@ -69,9 +69,9 @@ class Actors:
 
     def called(self, number: int, kind: CallKind, reference: Any, product: Any = None) -> None:
         """Record a call."""
-        self._calls[reference] = Call(number, kind, time.monotonic(), product)
+        self._calls[reference] = ActorCall(number, kind, time.monotonic(), product)
 
-    def answers(self, seconds: float) -> Iterator[tuple[Call, Any]]:
+    def answers(self, seconds: float) -> Iterator[tuple[ActorCall, Any]]:
         """Yield the answers that arrive within ``seconds``, each once; raises TrainingFailed if a worker reports that."""
         ready, _ = self._ray.wait(list(self._calls), num_returns=1, timeout=seconds)
         if ready:  # and others that have arrived by now

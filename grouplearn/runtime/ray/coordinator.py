@@ -19,7 +19,7 @@ from grouplearn.runtime.ray.supervised.pipe import (
     Joined,
     Leaving,
     Lost,
-    News,
+    RunEvents,
     StepEnded,
     UnitEnded,
 )
@@ -91,7 +91,7 @@ class Coordinator:
         """The results in unit order."""
         return tuple(self._results[number] for number in sorted(self._results))
 
-    def take(self, news: News) -> tuple[Instruction, ...]:
+    def take(self, news: RunEvents) -> tuple[Instruction, ...]:
         """Return the orders that follow from news; results are read later, by ``catch_up``."""
         orders: list[Instruction] = []
         for each in news.happened:

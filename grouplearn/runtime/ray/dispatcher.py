@@ -13,7 +13,7 @@ from grouplearn.runtime.ray.actors import Actors
 from grouplearn.runtime.ray.gang import GANG_SECONDS, Gangs
 from grouplearn.runtime.ray.products import Made, ProductStore
 from grouplearn.runtime.ray.supervised.pipe import Begin
-from grouplearn.runtime.ray.worker import Address, Supplies
+from grouplearn.runtime.ray.worker import Address, StepInputs
 from grouplearn.runtime.worker import failed_step, outline_or_failed
 from grouplearn.schedule.messages import Discard, Dismiss, Finish, Instruction, Load, Release, Run, RunStep, Step, Unit
 from grouplearn.train.job import Job
@@ -47,7 +47,7 @@ class Dispatcher:
                 case Dismiss(worker) if worker in self._actors.workers:
                     self._actors.end(worker)
                 case Dismiss() | Finish():
-                    pass  # it has just ended by itself; Stop comes next
+                    pass  # it has just ended by itself; StopRun comes next
         return failed
 
     def note_made(self, step: Step, worker: int, product: Any) -> None:
@@ -86,10 +86,10 @@ class Dispatcher:
             raise TrainingFailed(f"step {step.id} takes products of steps {lost}, which are not there any more")
         piece = step.piece if step.round is None else None  # in rounds, the worker decides what is new to it
         takes = tuple(self._made[taken].taken(piece) for taken in step.inputs)
-        self._send(number, Supplies(outline, takes), step.pieces)
+        self._send(number, StepInputs(outline, takes), step.pieces)
         return []
 
-    def _send(self, number: int, supplies: Supplies | None = None, pieces: int = 1) -> None:
+    def _send(self, number: int, supplies: StepInputs | None = None, pieces: int = 1) -> None:
         worker = self._actors.workers[number]
         orders, worker.orders = worker.orders, []
         if self._products is not None or supplies is None or supplies.gang is not None:
@@ -116,7 +116,7 @@ class Dispatcher:
         outline = self._outline(step.unit)
         for member, own in gang.steps.items():
             place = Gang(own.rank, own.size, directory, GANG_SECONDS)
-            self._send(member, Supplies(outline, gang=place))
+            self._send(member, StepInputs(outline, gang=place))
 
     def _refuse_distance(self, addresses: Sequence[Address | None]) -> None:
         """Raise if members of a gang are on different machines: they communicate by loopback, and share a directory."""

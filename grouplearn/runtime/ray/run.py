@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from grouplearn.failures import TrainingFailed
-from grouplearn.runtime.ray.actors import POLL_SECONDS, START_SECONDS, Actors, Call, Died
+from grouplearn.runtime.ray.actors import POLL_SECONDS, START_SECONDS, ActorCall, Actors, Died
 from grouplearn.runtime.ray.cluster import ClusterConnection
 from grouplearn.runtime.ray.dispatcher import Dispatcher
 from grouplearn.runtime.ray.gang import Members
@@ -22,11 +22,11 @@ from grouplearn.runtime.ray.supervised.pipe import (
     Joined,
     Leaving,
     Lost,
-    News,
+    RunEvents,
     StepEnded,
     UnitEnded,
 )
-from grouplearn.runtime.ray.worker import Missing, WorkerSetup, Written
+from grouplearn.runtime.ray.worker import EncodedResult, MissingInputs, WorkerSetup
 from grouplearn.schedule.messages import Instruction
 from grouplearn.train.job import Job
 from grouplearn.train.sharded.steps import StepAnswer
@@ -44,7 +44,7 @@ class ClusterLost(Exception):
 class CoordinatorPort(Protocol):
     """Receives news of a run and returns orders."""
 
-    def report(self, news: News) -> tuple[Instruction, ...]:
+    def report(self, news: RunEvents) -> tuple[Instruction, ...]:
         """Report news and return orders; raises RunOver."""
         ...
 
@@ -99,12 +99,12 @@ class RayRun:
         self._look_after_workers()
         self._look_who_leaves()
         if self._happened or self._epochs:
-            news = News(self._begin.run, tuple(self._happened), tuple(self._epochs.items()))
+            news = RunEvents(self._begin.run, tuple(self._happened), tuple(self._epochs.items()))
             self._happened, self._epochs = [], Counter()
             failed = self._dispatcher.dispatch(self._coordinator.report(news))
             self._happened += [StepEnded(answer) for answer in failed]
 
-    def _take(self, call: Call, answer: Any) -> None:
+    def _take(self, call: ActorCall, answer: Any) -> None:
         if isinstance(answer, Died):
             self._lose(call.worker, reason=answer.reason)
             return
@@ -119,12 +119,12 @@ class RayRun:
                 self._epochs.update(dict(epochs))
                 self._answered(call, made)
 
-    def _answered(self, call: Call, answer: Written | StepAnswer | Missing) -> None:
+    def _answered(self, call: ActorCall, answer: EncodedResult | StepAnswer | MissingInputs) -> None:
         number = call.worker
         match answer:
-            case Written(result):
+            case EncodedResult(result):
                 self._happened.append(UnitEnded(number, result))
-            case Missing(makers=makers):
+            case MissingInputs(makers=makers):
                 # Products are lost with their worker, and a step can only be ended with its worker.
                 for each in {*makers, number}:
                     if each in self._actors.workers:

@@ -21,7 +21,7 @@ from grouplearn.runtime.ray.coordinator import Coordinator
 from grouplearn.runtime.ray.job_rows import bare, place_for, shared_files
 from grouplearn.runtime.ray.learner_code import LearnerCode, learner_code
 from grouplearn.runtime.ray.settings import Cluster
-from grouplearn.runtime.ray.supervised.pipe import Begin, Broken, News, Orders, Stop
+from grouplearn.runtime.ray.supervised.pipe import Begin, Broken, Orders, RunEvents, StopRun
 from grouplearn.runtime.ray.supervised.supervisor import CHILDREN, Child, ChildLost
 from grouplearn.schedule.messages import Operator
 from grouplearn.train.group_table import GroupTable
@@ -168,9 +168,9 @@ def _converse(
             raise Interrupted
         child.watch(max(timeout, LEAST_SILENCE))
         match child.receive():
-            case News(run) as news if run == number:
+            case RunEvents(run) as news if run == number:
                 orders = coordinator.take(news)
-                child.send(Stop() if coordinator.finished else Orders(orders))
+                child.send(StopRun() if coordinator.finished else Orders(orders))
                 coordinator.catch_up()
             case Broken(run, message, hint) if run == number:
                 raise TrainingFailed(message, hint=hint)

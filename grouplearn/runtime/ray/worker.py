@@ -19,10 +19,10 @@ from grouplearn.runtime.ray.cluster import import_ray
 from grouplearn.runtime.ray.job_rows import JobRows
 from grouplearn.runtime.ray.learner_code import LearnerCode
 from grouplearn.runtime.ray.products import FETCH_SECONDS, Made, ProductGone, ProductStore
-from grouplearn.runtime.worker import LastTaken, NotFetched, Watch, Worker
+from grouplearn.runtime.worker import InputCache, NotFetched, Watch, Worker
 from grouplearn.schedule.messages import Instruction, Load, Part, Release, Run, RunStep, Step, Unit
 from grouplearn.train.job import Job
-from grouplearn.train.rows.prepare import Outline
+from grouplearn.train.rows.prepare import GroupOutline
 from grouplearn.train.sharded.averaging import Pieces
 from grouplearn.train.sharded.descent import Product, Takes
 from grouplearn.train.sharded.steps import StepAnswer, product_bytes, taken_of
@@ -67,7 +67,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Supplies:
+class StepInputs:
     """The inputs of a step: its group's outline, the products that it takes, its gang."""
 
     outline: Any
@@ -76,21 +76,21 @@ class Supplies:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class EncodedResult:
     """A finished unit, with its result as bytes that contain no code."""
 
     result: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingInputs:
     """A step that could not start, as products of other workers are gone or did not arrive in time."""
 
     step: Step
     makers: tuple[int, ...]
 
 
-Answer = Written | StepAnswer | Missing
+Answer = EncodedResult | StepAnswer | MissingInputs
 
 
 class RayWorker:
@@ -107,11 +107,11 @@ class RayWorker:
         self._threads = threadpoolctl.ThreadpoolController()
         self._trainer = Worker(*setup.rows.of(job))
         self._worker, self._began, self._products = worker, setup.began, setup.products
-        self._outlines: dict[tuple[int, int], Outline] = {}
-        self._taken = LastTaken()
+        self._outlines: dict[tuple[int, int], GroupOutline] = {}
+        self._taken = InputCache()
         return Address(import_ray().get_runtime_context().get_node_id(), os.getpid())
 
-    def follow(self, orders: Sequence[Instruction], supplies: Supplies | None = None) -> Any:
+    def follow(self, orders: Sequence[Instruction], supplies: StepInputs | None = None) -> Any:
         """Carry out orders, the last of which is a Run or RunStep; return its answer and the epochs not reported yet.
 
         If products are in Ray's store, the product is a second return value; if it is in pieces, each piece is a further one.
@@ -126,7 +126,7 @@ class RayWorker:
                     case Release(_, group):
                         self._trainer.release(group)
                     case Run(_, unit):
-                        answer: Answer = Written(to_bytes(self._trainer.run(unit, self._watch(unit))))
+                        answer: Answer = EncodedResult(to_bytes(self._trainer.run(unit, self._watch(unit))))
                     case RunStep(_, step) if supplies is not None:
                         answer, product = self._step(step, supplies)
                         pieces = step.pieces
@@ -144,7 +144,7 @@ class RayWorker:
             answer = self._trainer.conclude(step, evaluations, moved, self._watch(step.unit))
         return answer, self.progress()
 
-    def _step(self, step: Step, supplies: Supplies) -> tuple[StepAnswer | Missing, Product | None]:
+    def _step(self, step: Step, supplies: StepInputs) -> tuple[StepAnswer | MissingInputs, Product | None]:
         outline, watch = self._outline(step.unit, supplies), self._watch(step.unit)
         if supplies.gang is not None:
             return self._trainer.join(step, outline, supplies.gang, watch), None
@@ -153,24 +153,24 @@ class RayWorker:
             try:
                 answer = self._trainer.step(step, outline, takes, 0, watch)
             except NotFetched as error:
-                return Missing(step, (error.maker,)), None
+                return MissingInputs(step, (error.maker,)), None
         else:
             fetched = self._take(step, supplies.takes)
-            if isinstance(fetched, Missing):
+            if isinstance(fetched, MissingInputs):
                 return fetched, None
             answer = self._trainer.step(step, outline, *fetched, watch)
         if answer.product is not None and self._products is not None:
             self._products.put(step.id, answer.product)
         return replace(answer, product=None), answer.product
 
-    def _outline(self, unit: Unit, supplies: Supplies) -> Outline:
+    def _outline(self, unit: Unit, supplies: StepInputs) -> GroupOutline:
         key = (unit.group, unit.fold)
         if key not in self._outlines:
             self._outlines[key] = import_ray().get(supplies.outline, timeout=FETCH_SECONDS)
         return self._outlines[key]
 
-    def _take(self, step: Step, takes: Sequence[Made]) -> tuple[list[Product], int] | Missing:
-        """Return the products and the bytes of those made by other workers; or Missing, with the workers whose products are."""
+    def _take(self, step: Step, takes: Sequence[Made]) -> tuple[list[Product], int] | MissingInputs:
+        """Return the products and the bytes of those made by other workers; or which workers' products are missing."""
         here = self._taken.of(step)
         if here is not None:
             return here, 0
@@ -181,7 +181,7 @@ class RayWorker:
             except (ProductGone, import_ray().exceptions.RayError):
                 gone.append(made.worker)
         if gone:
-            return Missing(step, tuple(gone))
+            return MissingInputs(step, tuple(gone))
         self._taken.keep(step, products)
         others = [each for each, made in zip(products, takes, strict=True) if made.worker != self._worker]
         return products, sum(product_bytes(product) for product in others)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from grouplearn.schedule.invariants import require
-from grouplearn.schedule.messages import Blocks, Step, Unit
+from grouplearn.schedule.messages import BlockRange, Step, Unit
 from grouplearn.schedule.sharded.steps.products import Products
-from grouplearn.schedule.sharded.steps.unit_progress import Ready, Sequential
+from grouplearn.schedule.sharded.steps.unit_progress import ReadyStep, Sequential
 
 #: Place and blocks of every visit of an epoch, in order.
-Route = tuple[tuple[int, Blocks], ...]
+Route = tuple[tuple[int, BlockRange], ...]
 
 
 class HopProgress(Sequential):
@@ -21,24 +21,29 @@ class HopProgress(Sequential):
     """
 
     def __init__(
-        self, unit: Unit, shards: Mapping[int, Blocks], epochs: int, products: Products, evaluate_epochs: bool = False
+        self,
+        unit: Unit,
+        shards: Mapping[int, BlockRange],
+        epochs: int,
+        products: Products,
+        evaluate_epochs: bool = False,
     ) -> None:
         super().__init__(unit, shards, epochs, products, evaluate_epochs)
         self._orders: dict[int, list[int]] = {}
         self._epoch = 0
         self.left = set(shards)
 
-    def shard(self, place: int) -> Blocks:
+    def shard(self, place: int) -> BlockRange:
         """Return the blocks of the unit's group at a place."""
         return self._shards[place]
 
-    def started(self, ready: Ready, step: Step) -> None:
+    def started(self, ready: ReadyStep, step: Step) -> None:
         """Record that a task returned here begins as ``step``."""
         if step.kind == "train":
             require(ready.place in self.left, f"unit {self.unit.id} visits the shard of place {ready.place} twice")
         super().started(ready, step)
 
-    def done(self, step: Step, worker: int, place: int, more: bool) -> list[Ready]:
+    def done(self, step: Step, worker: int, place: int, more: bool) -> list[ReadyStep]:
         """Record that an expected step is done; return what may begin now."""
         if step.kind == "train":
             order = self._orders.setdefault(step.epoch, [])
@@ -54,7 +59,7 @@ class HopProgress(Sequential):
     def _visit_count(self, epoch: int) -> int:  # noqa: ARG002
         return len(self._shards)
 
-    def _next_visit(self) -> Ready:
+    def _next_visit(self) -> ReadyStep:
         """Return a task for any remaining place: the scheduler chooses."""
         epoch, visit = self._now.epoch, self._now.visit
         order = self._orders.setdefault(epoch, [])
@@ -70,7 +75,7 @@ class Routed(Sequential):
     def __init__(
         self,
         unit: Unit,
-        shards: Mapping[int, Blocks],
+        shards: Mapping[int, BlockRange],
         epochs: int,
         products: Products,
         route: Callable[[int], Route],

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from grouplearn.schedule.messages import Blocks, Unit
+from grouplearn.schedule.messages import BlockRange, Unit
 from grouplearn.schedule.mop.hop_progress import HopProgress, Route, Routed
 from grouplearn.schedule.mop.open_shop import Visit, planned
 from grouplearn.schedule.mop.planned_hops import PlannedHops
@@ -22,7 +22,7 @@ from grouplearn.schedule.task_parallel import GroupTask, tasks_by_group
 from grouplearn.schedule.visit_order import visits
 from grouplearn.schedule.workload import Workload
 
-Shards = Mapping[int, Mapping[int, Blocks]]
+Shards = Mapping[int, Mapping[int, BlockRange]]
 
 
 class Mop(ShardedOperator):
@@ -64,7 +64,7 @@ def _hopped_before(placement: Partition, tasks: Mapping[int, GroupTask], workloa
     """Return the whole groups whose units repeat visits, each as a single shard in its place."""
     recorded = workload.hops.recorded or {}
     return {
-        item: {worker: Blocks(0, workload.blocks_of(tasks[item].units[0]))}
+        item: {worker: BlockRange(0, workload.blocks_of(tasks[item].units[0]))}
         for worker, placed in enumerate(placement.workers)
         for item, blocks in placed
         if blocks is None and any(unit.id in recorded for unit in tasks[item].units)
@@ -80,7 +80,7 @@ def _scheduled(split: Sequence[Unit], shards: Shards, workload: Workload) -> tup
     plan = None if hops.scheduler == "randomized" else planned(hops.scheduler, _seconds(split, shards, workload))
     routes = {} if plan is None else _routes(plan, split, shards)
 
-    def progress(unit: Unit, places: Mapping[int, Blocks], products: Products) -> SingleState:
+    def progress(unit: Unit, places: Mapping[int, BlockRange], products: Products) -> SingleState:
         every, evaluate = workload.epochs, workload.evaluate_epochs
         if any(each < 0 for each in places):  # a whole group on one worker
             return Sequential(unit, places, every, products, evaluate)
@@ -98,7 +98,7 @@ def _repeated(workload: Workload) -> tuple[MakeProgress, MakeQueues]:
     """Return the progress and queues of units that repeat an earlier run's visits, wherever the rows are now."""
     recorded = workload.hops.recorded or {}
 
-    def progress(unit: Unit, places: Mapping[int, Blocks], products: Products) -> SingleState:
+    def progress(unit: Unit, places: Mapping[int, BlockRange], products: Products) -> SingleState:
         @functools.cache
         def route(epoch: int) -> Route:
             runs = recorded.get(unit.id, {}).get(epoch)
@@ -109,22 +109,22 @@ def _repeated(workload: Workload) -> tuple[MakeProgress, MakeQueues]:
     return progress, lambda _groups_at: StepQueues()
 
 
-def _cut(runs: Sequence[Blocks], places: Mapping[int, Blocks]) -> Route:
+def _cut(runs: Sequence[BlockRange], places: Mapping[int, BlockRange]) -> Route:
     """Return runs of blocks, in order, cut at the shard boundaries of ``places``."""
     shards = sorted(places.items(), key=lambda each: each[1].first)
     return tuple(
-        (place, Blocks(max(run.first, shard.first), min(run.last, shard.last)))
+        (place, BlockRange(max(run.first, shard.first), min(run.last, shard.last)))
         for run in runs
         for place, shard in shards
         if run.first < shard.last and shard.first < run.last
     )
 
 
-def _missing(runs: Sequence[Blocks], places: Mapping[int, Blocks]) -> list[Blocks]:
+def _missing(runs: Sequence[BlockRange], places: Mapping[int, BlockRange]) -> list[BlockRange]:
     """Return the blocks missing in ``runs``, in order: those of an epoch in which the unit failed."""
     seen = {block for run in runs for block in range(run.first, run.last)}
     every = sorted(block for shard in places.values() for block in range(shard.first, shard.last))
-    return [Blocks(block, block + 1) for block in every if block not in seen]
+    return [BlockRange(block, block + 1) for block in every if block not in seen]
 
 
 def _seconds(split: Sequence[Unit], shards: Shards, workload: Workload) -> dict[Visit, float]:
@@ -138,7 +138,7 @@ def _seconds(split: Sequence[Unit], shards: Shards, workload: Workload) -> dict[
 
 def _routes(plan: Sequence[Visit], split: Sequence[Unit], shards: Shards) -> dict[int, Route]:
     groups = {unit.id: unit.group for unit in split}
-    routes: dict[int, list[tuple[int, Blocks]]] = {}
+    routes: dict[int, list[tuple[int, BlockRange]]] = {}
     for unit, where in plan:
         routes.setdefault(unit, []).append((where, shards[groups[unit]][where]))
     return {unit: tuple(route) for unit, route in routes.items()}

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from grouplearn.schedule.mop.open_shop import Visit
 from grouplearn.schedule.sharded.steps.step_queues import MayBegin, StepQueues
-from grouplearn.schedule.sharded.steps.unit_progress import Ready
+from grouplearn.schedule.sharded.steps.unit_progress import ReadyStep
 
 
 class PlannedHops(StepQueues):
@@ -29,9 +29,9 @@ class PlannedHops(StepQueues):
         for visit in plan:
             self._expect(visit)
         self._closed: set[int] = set()
-        self._trains: dict[int, Ready] = {}
+        self._trains: dict[int, ReadyStep] = {}
 
-    def push(self, ready: Ready) -> Iterable[int]:
+    def push(self, ready: ReadyStep) -> Iterable[int]:
         """Queue a task; return the places whose workers may want it."""
         unit = ready.progress.unit.id
         if ready.kind != "train" or (unit, ready.place) not in self._position:
@@ -41,12 +41,12 @@ class PlannedHops(StepQueues):
         self._trains[unit] = ready
         return (ready.place,)
 
-    def take(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
+    def take(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> ReadyStep | None:
         """Return the next task of a free worker that can work at ``places``; None if there is none yet."""
         urgent = super().take(worker, places, lambda ready: ready.urgent and may_begin(ready))
         return urgent or self._planned(places, may_begin) or super().take(worker, places, may_begin)
 
-    def _planned(self, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
+    def _planned(self, places: Sequence[int], may_begin: MayBegin) -> ReadyStep | None:
         heads = [head for place in places if (head := self._head(place)) is not None]
         for epoch, _, unit, place in sorted(heads):
             ready = self._trains.get(unit)
@@ -78,7 +78,7 @@ class PlannedHops(StepQueues):
         unit, place = visit
         heapq.heappush(self._heads[place], (self._epoch[visit], self._position[visit], unit))
 
-    def _back(self, ready: Ready) -> Collection[int]:
+    def _back(self, ready: ReadyStep) -> Collection[int]:
         """Expect again the visits that the unit must repeat from an older state."""
         unit, epoch = ready.progress.unit.id, ready.epoch
         self._trains[unit] = ready

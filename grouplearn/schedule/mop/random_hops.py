@@ -8,7 +8,7 @@ from typing import cast
 
 from grouplearn.schedule.mop.hop_progress import HopProgress
 from grouplearn.schedule.sharded.steps.step_queues import MayBegin, StepQueues
-from grouplearn.schedule.sharded.steps.unit_progress import Ready
+from grouplearn.schedule.sharded.steps.unit_progress import ReadyStep
 
 #: Draws before all idle units are searched: in the middle of a run about every second draw succeeds.
 _DRAWS = 8
@@ -18,19 +18,19 @@ class _Bag:
     """Units of one group that can go to any place, by number: adding, removing and drawing take constant time."""
 
     def __init__(self) -> None:
-        self._ready: list[Ready] = []
+        self._ready: list[ReadyStep] = []
         self._at: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._ready)
 
-    def __iter__(self) -> Iterator[Ready]:
+    def __iter__(self) -> Iterator[ReadyStep]:
         return iter(self._ready)
 
-    def __getitem__(self, number: int) -> Ready:
+    def __getitem__(self, number: int) -> ReadyStep:
         return self._ready[number]
 
-    def add(self, ready: Ready) -> None:
+    def add(self, ready: ReadyStep) -> None:
         self.remove(ready.progress.unit.id)
         self._at[ready.progress.unit.id] = len(self._ready)
         self._ready.append(ready)
@@ -60,7 +60,7 @@ class RandomHops(StepQueues):
         self._idle: dict[int, set[int]] = {}  # free workers without a task, by place
         self._idle_places: dict[int, Sequence[int]] = {}
 
-    def push(self, ready: Ready) -> Iterable[int]:
+    def push(self, ready: ReadyStep) -> Iterable[int]:
         """Queue a task; return the places whose workers may want it."""
         if not ready.anywhere:
             return super().push(ready)
@@ -71,7 +71,7 @@ class RandomHops(StepQueues):
         wanting = self._idle.keys() & _left(ready)
         return (min(wanting),) if wanting else ()
 
-    def take(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
+    def take(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> ReadyStep | None:
         """Return the next task of a free worker that can work at ``places``; None if there is none."""
         self.leave(worker)
         found = super().take(worker, places, may_begin) or self._draw(places, may_begin)
@@ -99,7 +99,7 @@ class RandomHops(StepQueues):
             self._bags[self._group_of.pop(unit)].remove(unit)
         return ()
 
-    def _draw(self, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
+    def _draw(self, places: Sequence[int], may_begin: MayBegin) -> ReadyStep | None:
         bags = [
             (place, bag)
             for place in places
@@ -118,15 +118,15 @@ class RandomHops(StepQueues):
         every = [(ready, place) for place, bag in bags for ready in bag if _eligible(ready, place, may_begin)]
         return self._begin(*self._chance.choice(every)) if every else None
 
-    def _begin(self, ready: Ready, place: int) -> Ready:
+    def _begin(self, ready: ReadyStep, place: int) -> ReadyStep:
         unit = ready.progress.unit
         self._bags[unit.group].remove(unit.id)
         return ready.at(place, cast(HopProgress, ready.progress).shard(place))
 
 
-def _left(ready: Ready) -> set[int]:
+def _left(ready: ReadyStep) -> set[int]:
     return cast(HopProgress, ready.progress).left
 
 
-def _eligible(ready: Ready, place: int, may_begin: MayBegin) -> bool:
+def _eligible(ready: ReadyStep, place: int, may_begin: MayBegin) -> bool:
     return not ready.void and place in _left(ready) and may_begin(ready)

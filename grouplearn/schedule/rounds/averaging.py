@@ -9,12 +9,12 @@ from dataclasses import replace
 from functools import partial
 
 from grouplearn.schedule.averages import Averages
-from grouplearn.schedule.messages import Blocks, Part, Unit
+from grouplearn.schedule.messages import BlockRange, Part, Unit
 from grouplearn.schedule.rounds import stages
 from grouplearn.schedule.rounds.round_progress import RoundProgress
 from grouplearn.schedule.rounds.stages import Shares, Stage
 from grouplearn.schedule.sharded.assignment import Assignment, MakeProgress
-from grouplearn.schedule.sharded.partition import GroupRows, blocks_of, cut_evenly, largest_first, rows_in
+from grouplearn.schedule.sharded.partition import GroupSize, blocks_of, cut_evenly, largest_first, rows_in
 from grouplearn.schedule.sharded.sharded_operator import ShardedOperator
 from grouplearn.schedule.sharded.steps.products import Products
 from grouplearn.schedule.sharded.steps.unit_progress import Sequential, UnitProgress
@@ -86,23 +86,23 @@ def _shares(task: GroupTask, workload: Workload, turn: int) -> Shares | None:
     return Shares(tuple((number + turn) % workers for number in range(len(cuts))), cuts)
 
 
-def _placed(shares: Shares) -> Mapping[int, Blocks]:
+def _placed(shares: Shares) -> Mapping[int, BlockRange]:
     """Return the blocks at each place, whose partitions are neighbours."""
-    runs: defaultdict[int, list[Blocks]] = defaultdict(list)
+    runs: defaultdict[int, list[BlockRange]] = defaultdict(list)
     for place, blocks in zip(shares.places, shares.blocks, strict=True):
         runs[place].append(blocks)
-    return {place: Blocks(found[0].first, found[-1].last) for place, found in runs.items()}
+    return {place: BlockRange(found[0].first, found[-1].last) for place, found in runs.items()}
 
 
 def _whole(tasks: Mapping[int, GroupTask], workload: Workload) -> list[list[GroupTask]]:
     """Return the tasks that stay whole, by the worker that begins with them."""
-    items = [GroupRows(group, workload.rows_of(task.units[0]), splittable=False) for group, task in tasks.items()]
+    items = [GroupSize(group, workload.rows_of(task.units[0]), splittable=False) for group, task in tasks.items()]
     placed = largest_first(items, {group: task.cost for group, task in tasks.items()}, workload.workers)
     return [[tasks[item] for item, _ in mine] for mine in placed.workers]
 
 
 def _progress_of_split(shares: Mapping[int, Shares], workload: Workload, split: SplitProgress) -> MakeProgress:
-    def progress(unit: Unit, places: Mapping[int, Blocks], products: Products) -> UnitProgress:
+    def progress(unit: Unit, places: Mapping[int, BlockRange], products: Products) -> UnitProgress:
         if any(place < 0 for place in places):  # a whole group on one worker
             return Sequential(unit, places, workload.epochs, products, workload.evaluate_epochs)
         return split(unit, shares[unit.group], workload, products)
@@ -110,12 +110,12 @@ def _progress_of_split(shares: Mapping[int, Shares], workload: Workload, split: 
     return progress
 
 
-def partitions_of(unit: Unit, workload: Workload) -> tuple[Blocks, ...]:
+def partitions_of(unit: Unit, workload: Workload) -> tuple[BlockRange, ...]:
     """Return the nonempty blocks of each partition of a unit's rows."""
     return cut_evenly(blocks_of(workload.shared_rows_of(unit), workload.block_rows), workload.averages.partitions)
 
 
-def rounds_of_epoch(partitions: Sequence[Blocks], unit: Unit, workload: Workload) -> int:
+def rounds_of_epoch(partitions: Sequence[BlockRange], unit: Unit, workload: Workload) -> int:
     """Return the number of rounds in an epoch: in each, the partition with most batches processes as many as were asked for.
 
     A batch has rows of one block, as many as the unit's configs say.
@@ -126,8 +126,8 @@ def rounds_of_epoch(partitions: Sequence[Blocks], unit: Unit, workload: Workload
     size = workload.batch_rows[unit.configs[0]]
     full = -(-workload.block_rows // size)
 
-    def batches(blocks: Blocks) -> int:
-        last = rows_in(Blocks(blocks.last - 1, blocks.last), rows, workload.block_rows)
+    def batches(blocks: BlockRange) -> int:
+        last = rows_in(BlockRange(blocks.last - 1, blocks.last), rows, workload.block_rows)
         return (len(blocks) - 1) * full + -(-last // size)
 
     return max(1, -(-max(map(batches, partitions)) // asked))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from grouplearn.schedule.messages import Blocks, Unit
+from grouplearn.schedule.messages import BlockRange, Unit
 from grouplearn.schedule.rounds.cells import cell_length, work_items
 from grouplearn.schedule.rounds.descent_progress import DescentProgress
 from grouplearn.schedule.rounds.stages import Shares
@@ -35,7 +35,7 @@ class CoordinateDescent(ShardedOperator):
         units = tuple(units)
         tasks, placement = tasks_by_group(units), place(units, workload)
         whole = [[tasks[item] for item, blocks in placed if blocks is None] for placed in placement.workers]
-        shards: dict[int, Mapping[int, Blocks]] = {}
+        shards: dict[int, Mapping[int, BlockRange]] = {}
         for group, cut in placement.shards().items():
             rows = workload.shared_rows_of(tasks[group].units[0])
             own = _between_cells(cut, blocks_of(rows, workload.block_rows))
@@ -45,7 +45,7 @@ class CoordinateDescent(ShardedOperator):
                 whole[next(iter(own))].append(tasks[group])
         split = [unit for group in shards for unit in tasks[group].units]
 
-        def progress(unit: Unit, places: Mapping[int, Blocks], products: Products) -> UnitProgress:
+        def progress(unit: Unit, places: Mapping[int, BlockRange], products: Products) -> UnitProgress:
             shares = Shares(tuple(places), tuple(places.values()))
             return DescentProgress(unit, shares, workload, products, _items(unit, places, workload))
 
@@ -53,7 +53,7 @@ class CoordinateDescent(ShardedOperator):
         super().__init__(workload, Assignment(whole, split, shards, progress, steal=True), queues)
 
 
-def _items(unit: Unit, places: Mapping[int, Blocks], workload: Workload) -> Shares:
+def _items(unit: Unit, places: Mapping[int, BlockRange], workload: Workload) -> Shares:
     """Return the work items of a unit's shares, in order of their blocks, each at the place of its share."""
     n_blocks = blocks_of(workload.shared_rows_of(unit), workload.block_rows)
     shares = sorted(places.items(), key=lambda each: each[1].first)
@@ -64,7 +64,7 @@ def _items(unit: Unit, places: Mapping[int, Blocks], workload: Workload) -> Shar
     return Shares(tuple(place_ for place_, _ in found), tuple(item for _, item in found))
 
 
-def _between_cells(shards: Mapping[int, Blocks], n_blocks: int) -> dict[int, Blocks]:
+def _between_cells(shards: Mapping[int, BlockRange], n_blocks: int) -> dict[int, BlockRange]:
     """Return the shards of a group with each cut moved to the nearest end of a cell; empty shards are left out."""
     length, found = cell_length(n_blocks), {}
     last = max(shards.values(), key=lambda blocks: blocks.last).last
@@ -73,7 +73,7 @@ def _between_cells(shards: Mapping[int, Blocks], n_blocks: int) -> dict[int, Blo
         return n_blocks if cut == last else (2 * cut + length) // (2 * length) * length
 
     for place_, blocks in sorted(shards.items(), key=lambda each: each[1].first):
-        own = Blocks(moved(blocks.first), moved(blocks.last))
+        own = BlockRange(moved(blocks.first), moved(blocks.last))
         if len(own) > 0:
             found[place_] = own
     return found

@@ -9,7 +9,7 @@ from grouplearn.schedule.rounds import stages
 from grouplearn.schedule.rounds.round_progress import RoundProgress
 from grouplearn.schedule.rounds.stages import RoundTask, Shares, Stage
 from grouplearn.schedule.sharded.steps.products import Products
-from grouplearn.schedule.sharded.steps.unit_progress import Ready
+from grouplearn.schedule.sharded.steps.unit_progress import ReadyStep
 from grouplearn.schedule.workload import Workload
 
 #: Most rounds between two states. Every step names the parts of all rounds since, so that without a bound an epoch's steps
@@ -41,12 +41,12 @@ class DescentProgress(RoundProgress):
         super().__init__(unit, shares, workload.epochs, products, self._stretch)
         self._judged = workload.evaluate_epochs
 
-    def begin(self) -> list[Ready]:
+    def begin(self) -> list[ReadyStep]:
         """Return the tasks that may begin first."""
         self._complete, self._copies = 0, ()
         return super().begin()
 
-    def lost(self, lost_step: int | None) -> list[Ready]:
+    def lost(self, lost_step: int | None) -> list[ReadyStep]:
         """Record the loss of a worker with its products, and of ``lost_step`` of this unit; return all that may begin."""
         self._copies = tuple(step for step in self._copies if step in self._products)
         if self._copies:
@@ -72,7 +72,7 @@ class DescentProgress(RoundProgress):
         """The items, each at the place that has it now."""
         return Shares(tuple(self._places), self._items.blocks)
 
-    def started(self, ready: Ready, step: Step) -> None:
+    def started(self, ready: ReadyStep, step: Step) -> None:
         """Record that a task returned here begins as ``step``; if at another place, that place has the item from now on."""
         super().started(ready, step)
         if ready.blocks is not None:
@@ -81,7 +81,7 @@ class DescentProgress(RoundProgress):
     def _place(self, number: int) -> int:
         return self._shares.places[number % len(self._shares)]
 
-    def _concluded(self) -> list[Ready]:
+    def _concluded(self) -> list[ReadyStep]:
         """Continue after the last of the current stages."""
         last = self._stages[-1]
         match last.kind:
@@ -104,7 +104,7 @@ class DescentProgress(RoundProgress):
         self._copies = last.products
         return self._from_state()
 
-    def _from_state(self) -> list[Ready]:
+    def _from_state(self) -> list[ReadyStep]:
         """Continue from a state: with the next round, or with the end."""
         self._model, self._complete = self._copies[:1], 0
         if self._more and self._round < self._epochs:
@@ -116,7 +116,7 @@ class DescentProgress(RoundProgress):
         goes_on = self._stages[-1].kind == "reduce" or any(stage.todo for stage in self._stages)
         return goes_on and any(step not in self._products for step in self._model)
 
-    def _begin_again(self) -> list[Ready]:
+    def _begin_again(self) -> list[ReadyStep]:
         if not self._copies:
             return super()._begin_again()
         self._drop_stages()
@@ -134,7 +134,7 @@ class DescentProgress(RoundProgress):
         for step in (*self._model, *self._copies):
             self._products.drop(step)
 
-    def _ready(self, task: RoundTask, number: int) -> Ready:
+    def _ready(self, task: RoundTask, number: int) -> ReadyStep:
         ready = super()._ready(task, number)
         if task.kind == "init":
             return ready

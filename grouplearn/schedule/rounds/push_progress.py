@@ -11,7 +11,7 @@ from grouplearn.schedule.messages import Part, Push, Step, Unit
 from grouplearn.schedule.rounds import stages
 from grouplearn.schedule.rounds.stages import RoundTask, Shares, Stage
 from grouplearn.schedule.sharded.steps.products import Products
-from grouplearn.schedule.sharded.steps.unit_progress import Ready, UnitProgress
+from grouplearn.schedule.sharded.steps.unit_progress import ReadyStep, UnitProgress
 from grouplearn.schedule.workload import Workload
 
 #: Most parts of a model: a partition's push costs one message per part.
@@ -60,13 +60,13 @@ class PushProgress(UnitProgress):
         self._stages: list[Stage] = []  # run in order: the initial model, or the evaluation and the result
         self._more, self._goes_on = True, True  # after the current model, and after the pushes that are being applied
 
-    def begin(self) -> list[Ready]:
+    def begin(self) -> list[ReadyStep]:
         """Return the tasks that may begin first."""
         self._model, self._order, self._clock, self._more = (), [], [0] * len(self._shares), True
         self._stages = [Stage((RoundTask("init", self._home),))]
         return self._offer()
 
-    def takes(self, ready: Ready) -> tuple[int, ...]:
+    def takes(self, ready: ReadyStep) -> tuple[int, ...]:
         """Return the steps whose products a task takes; tasks that take the same share one tuple."""
         match ready.kind:
             case "init":
@@ -77,15 +77,15 @@ class PushProgress(UnitProgress):
                 return (*self._model, *self._stages[0].products)
         return self._model
 
-    def before(self, ready: Ready) -> tuple[int, ...]:
+    def before(self, ready: ReadyStep) -> tuple[int, ...]:
         """Return the step that made the part to which a push is applied; none for the initial model, which is in one piece."""
         return (self._model[min(ready.number, len(self._model) - 1)],) if ready.kind == "push" else ()
 
-    def pushes(self, ready: Ready) -> tuple[Push, ...]:
+    def pushes(self, ready: ReadyStep) -> tuple[Push, ...]:
         """Return the pushes that made the model of a result."""
         return tuple(self._order) if ready.kind == "finish" else ()
 
-    def started(self, ready: Ready, step: Step) -> None:
+    def started(self, ready: ReadyStep, step: Step) -> None:
         """Record that a task returned here begins as ``step``."""
         require(not ready.void and not self.over, f"step {step.id} of unit {self.unit.id} comes too late")
         if ready.kind == "work":
@@ -104,7 +104,7 @@ class PushProgress(UnitProgress):
         """Whether the product of the running ``step`` is still wanted."""
         return not self.over and (step in self._working or any(step in stage.running for stage in self._every_stage))
 
-    def done(self, step: Step, worker: int, place: int, more: bool) -> list[Ready]:  # noqa: ARG002
+    def done(self, step: Step, worker: int, place: int, more: bool) -> list[ReadyStep]:  # noqa: ARG002
         """Record that an expected step is done; return what may begin now."""
         if step.id in self._working:
             self._waiting.append(_Worked(self._working.pop(step.id), step.id))
@@ -129,7 +129,7 @@ class PushProgress(UnitProgress):
                 return []
         return self._offer()
 
-    def lost(self, lost_step: int | None) -> list[Ready]:
+    def lost(self, lost_step: int | None) -> list[ReadyStep]:
         """Record the loss of a worker with its products, and of ``lost_step`` of this unit; return all that may begin."""
         self.generation += 1
         for stage in self._every_stage:
@@ -160,7 +160,7 @@ class PushProgress(UnitProgress):
 
     # Pushes
 
-    def _go_on(self, place: int) -> list[Ready]:
+    def _go_on(self, place: int) -> list[ReadyStep]:
         """Apply pending pushes unless some are being applied, and start the partitions that may work."""
         busy = {push.partition for push in self._working.values()} | {*self._todo}
         busy |= {each.push.partition for each in (*self._waiting, *self._applied)}
@@ -181,7 +181,7 @@ class PushProgress(UnitProgress):
     def _repeating(self) -> bool:
         return len(self._order) < len(self._repeats)
 
-    def _begin_apply(self, place: int) -> list[Ready]:
+    def _begin_apply(self, place: int) -> list[ReadyStep]:
         """Start to apply pending pushes: by the worker at ``place``, and by those that pushed and have nothing else to do."""
         if self._apply is not None:
             return []
@@ -219,7 +219,7 @@ class PushProgress(UnitProgress):
             found.append(waiting[push.partition])
         return found
 
-    def _pushed(self, stage: Stage, place: int) -> list[Ready]:
+    def _pushed(self, stage: Stage, place: int) -> list[ReadyStep]:
         """Continue from the next model, as all its parts exist."""
         for each in self._applied:
             self._clock[each.push.partition] += 1
@@ -234,7 +234,7 @@ class PushProgress(UnitProgress):
             return self._go_on(place)
         return self._look()
 
-    def _look(self) -> list[Ready]:
+    def _look(self) -> list[ReadyStep]:
         """Evaluate all rows and make the result, as training has ended."""
         self._leave_pushes()
         self._stages = [stages.evaluations("evaluate", self._shares), Stage((RoundTask("finish", self._home),))]
@@ -250,32 +250,32 @@ class PushProgress(UnitProgress):
     def _every_stage(self) -> list[Stage]:
         return self._stages if self._apply is None else [*self._stages, self._apply]
 
-    def _stage_of(self, ready: Ready) -> Stage:
+    def _stage_of(self, ready: ReadyStep) -> Stage:
         return next(stage for stage in self._every_stage if stage.kind == ready.kind)
 
-    def _offer(self) -> list[Ready]:
+    def _offer(self) -> list[ReadyStep]:
         """Return all tasks that may begin and have not begun."""
         first = next((stage for stage in self._stages if not stage.complete), None)
         found = [] if first is None else self._ready_of(first)
         return [*found, *([] if self._apply is None else self._ready_of(self._apply)), *map(self._work, self._todo)]
 
-    def _ready_of(self, stage: Stage) -> list[Ready]:
+    def _ready_of(self, stage: Stage) -> list[ReadyStep]:
         return [self._ready(stage.tasks[number], number) for number in stage.todo]
 
-    def _work(self, partition: int) -> Ready:
+    def _work(self, partition: int) -> ReadyStep:
         of = Part(partition, len(self._shares))
         stretch = Part(self._clock[partition] % self._rounds, self._rounds)
         blocks, place = self._shares.blocks[partition], self._shares.places[partition]
         task = RoundTask("work", place, blocks, None, of, None, self._parts, stretch)
         return self._ready(task, partition)
 
-    def _ready(self, task: RoundTask, number: int) -> Ready:
+    def _ready(self, task: RoundTask, number: int) -> ReadyStep:
         clock = self._clock[number] if task.kind == "work" else min(self._clock)
         return task.ready(self, clock // self._rounds, number)
 
     # What is abandoned
 
-    def _begin_again(self) -> list[Ready]:
+    def _begin_again(self) -> list[ReadyStep]:
         self._leave_pushes()
         self._drop_all()
         return self.begin()

@@ -9,7 +9,7 @@ from grouplearn.schedule.messages import Step, Unit
 from grouplearn.schedule.rounds import stages
 from grouplearn.schedule.rounds.stages import RoundTask, Shares, Stage
 from grouplearn.schedule.sharded.steps.products import Products
-from grouplearn.schedule.sharded.steps.unit_progress import Ready, UnitProgress
+from grouplearn.schedule.sharded.steps.unit_progress import ReadyStep, UnitProgress
 
 #: Stages whose tasks take the model as it is at the beginning of the round.
 _FROM_THE_MODEL = ("work", "evaluate")
@@ -45,12 +45,12 @@ class RoundProgress(UnitProgress):
         self._at, self._round, self._more = 0, 0, True
         self._inputs: dict[tuple[int, int | None], tuple[int, ...]] = {}
 
-    def begin(self) -> list[Ready]:
+    def begin(self) -> list[ReadyStep]:
         """Return the tasks that may begin first."""
         self._model, self._noted, self._round, self._more = (), (), 0, True
         return self._enter([Stage((RoundTask("init", self._shares.places[self.unit.id % len(self._shares)]),))])
 
-    def takes(self, ready: Ready) -> tuple[int, ...]:
+    def takes(self, ready: ReadyStep) -> tuple[int, ...]:
         """Return the steps whose products a task takes; tasks of a stage that take the same share one tuple."""
         stage, number = self._stages[ready.stage], ready.number
         task = stage.tasks[number]
@@ -59,12 +59,12 @@ class RoundProgress(UnitProgress):
             self._inputs[key] = self._taken(ready.stage, task.inputs)
         return self._inputs[key]
 
-    def before(self, ready: Ready) -> tuple[int, ...]:
+    def before(self, ready: ReadyStep) -> tuple[int, ...]:
         """Return the step that made a task's part of the previous model; none for the initial model, which is in one piece."""
         from_before = self._stages[ready.stage].tasks[ready.number].from_before
         return (self._model[min(ready.number, len(self._model) - 1)],) if from_before else ()
 
-    def started(self, ready: Ready, step: Step) -> None:
+    def started(self, ready: ReadyStep, step: Step) -> None:
         """Record that a task returned here begins as ``step``."""
         require(not ready.void and not self.over, f"step {step.id} of unit {self.unit.id} comes too late")
         require(ready.stage == self._at, f"step {step.id} of unit {self.unit.id} begins before its barrier")
@@ -77,7 +77,7 @@ class RoundProgress(UnitProgress):
         """Whether the product of the running ``step`` is still wanted."""
         return not self.over and any(step in stage.running for stage in self._stages)
 
-    def done(self, step: Step, worker: int, place: int, more: bool) -> list[Ready]:  # noqa: ARG002
+    def done(self, step: Step, worker: int, place: int, more: bool) -> list[ReadyStep]:  # noqa: ARG002
         """Record that an expected step is done; return what may begin now."""
         stage = next(stage for stage in self._stages if step.id in stage.running)
         number = stage.running.pop(step.id)
@@ -85,7 +85,7 @@ class RoundProgress(UnitProgress):
         self._more = self._more and more
         return self._go_on() if self._stages[self._at].complete else []
 
-    def lost(self, lost_step: int | None) -> list[Ready]:
+    def lost(self, lost_step: int | None) -> list[ReadyStep]:
         """Record the loss of a worker with its products, and of ``lost_step`` of this unit; return all that may begin."""
         if not self._stages:
             return []
@@ -110,13 +110,13 @@ class RoundProgress(UnitProgress):
         self.generation += 1
         self._drop_all()
 
-    def _enter(self, stretch: list[Stage]) -> list[Ready]:
+    def _enter(self, stretch: list[Stage]) -> list[ReadyStep]:
         """Begin the stages that lead to a model, or to the result."""
         self._stages, self._at = stretch, 0
         self._inputs.clear()
         return self._offer()
 
-    def _go_on(self) -> list[Ready]:
+    def _go_on(self) -> list[ReadyStep]:
         """Go to the next incomplete stage, or beyond the last one."""
         while self._stages[self._at].complete:
             if self._at + 1 == len(self._stages):
@@ -132,7 +132,7 @@ class RoundProgress(UnitProgress):
                 if stage.kind in ("work", "combine"):
                     self._drop(stage)
 
-    def _concluded(self) -> list[Ready]:
+    def _concluded(self) -> list[ReadyStep]:
         """Continue after the last of the current stages."""
         last = self._stages[-1]
         if last.kind == "finish":
@@ -146,7 +146,7 @@ class RoundProgress(UnitProgress):
             return self._next(parts.products, self._noted)
         return self._next((*parts.products, *last.products), last.products)
 
-    def _next(self, model: tuple[int, ...], noted: tuple[int, ...]) -> list[Ready]:
+    def _next(self, model: tuple[int, ...], noted: tuple[int, ...]) -> list[ReadyStep]:
         """Continue from a new model: with the next round, or with the end."""
         made = (step for stage in self._stages for step in stage.made.values())
         for step in sorted({*self._model, *self._noted, *made} - {*model, *noted}):
@@ -157,11 +157,11 @@ class RoundProgress(UnitProgress):
         finish = RoundTask("finish", self._shares.places[self.unit.id % len(self._shares)])
         return self._enter([stages.evaluations("evaluate", self._shares), Stage((finish,))])
 
-    def _offer(self) -> list[Ready]:
+    def _offer(self) -> list[ReadyStep]:
         stage = self._stages[self._at]
         return [self._ready(stage.tasks[number], number) for number in stage.todo]
 
-    def _ready(self, task: RoundTask, number: int) -> Ready:
+    def _ready(self, task: RoundTask, number: int) -> ReadyStep:
         return task.ready(self, self._round // self._rounds, number, self._at)
 
     def _taken(self, at: int, inputs: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -192,7 +192,7 @@ class RoundProgress(UnitProgress):
         needed = (*(self._model if takes_model else ()), *(self._noted if self._stages[-1].kind != "finish" else ()))
         return any(step not in self._products for step in needed)
 
-    def _begin_again(self) -> list[Ready]:
+    def _begin_again(self) -> list[ReadyStep]:
         self._drop_all()
         return self.begin()
 

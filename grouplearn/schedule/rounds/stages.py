@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from grouplearn.schedule.averages import Averages, Reduction
-from grouplearn.schedule.messages import EPOCH, Blocks, Part, StepKind
-from grouplearn.schedule.sharded.steps.unit_progress import Ready, UnitProgress
+from grouplearn.schedule.messages import EPOCH, BlockRange, Part, StepKind
+from grouplearn.schedule.sharded.steps.unit_progress import ReadyStep, UnitProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Shares:
     """A group's rows in rounds: the place of each partition, and approximately its blocks."""
 
     places: tuple[int, ...]
-    blocks: tuple[Blocks, ...]
+    blocks: tuple[BlockRange, ...]
 
     def __len__(self) -> int:
         return len(self.places)
@@ -31,7 +31,7 @@ class RoundTask:
 
     kind: StepKind
     place: int
-    blocks: Blocks | None = None
+    blocks: BlockRange | None = None
     inputs: tuple[int, ...] | None = None
     partition: Part | None = None
     piece: Part | None = None
@@ -39,9 +39,9 @@ class RoundTask:
     stretch: Part = EPOCH
     from_before: bool = False
 
-    def ready(self, progress: UnitProgress, epoch: int, number: int, stage: int = 0) -> Ready:
+    def ready(self, progress: UnitProgress, epoch: int, number: int, stage: int = 0) -> ReadyStep:
         """Return the step of an epoch, ready to begin, identified in ``progress`` by its ``stage`` and ``number``."""
-        return Ready(
+        return ReadyStep(
             progress,
             progress.generation,
             self.place,

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from grouplearn.schedule.sharded.steps.step_queues import MayBegin, StepQueues
-from grouplearn.schedule.sharded.steps.unit_progress import Ready
+from grouplearn.schedule.sharded.steps.unit_progress import ReadyStep
 
 
 @dataclass
@@ -41,13 +41,13 @@ class StealingQueues(StepQueues):
         self._most: list[tuple[int, int]] = []  # heap of (-count, place); outdated entries are skipped
         self._idle: dict[int, None] = {}
 
-    def push(self, ready: Ready) -> Iterable[int]:
+    def push(self, ready: ReadyStep) -> Iterable[int]:
         """Queue a task; return the places whose workers may want it."""
         if _may_move(ready):
             self._offer(ready.place, self._offered.get(ready.place, 0) + 1)
         return super().push(ready)
 
-    def take(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
+    def take(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> ReadyStep | None:
         """Return the next task of a free worker that can work at ``places``, the first place first; None if there is none."""
         self._idle.pop(worker, None)
         found = super().take(worker, places, may_begin)
@@ -55,7 +55,7 @@ class StealingQueues(StepQueues):
             self._offer(found.place, self._offered.get(found.place, 1) - 1)
         return found
 
-    def take_over(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
+    def take_over(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> ReadyStep | None:
         """Return a task from another place for a free worker that found none at its own ``places``; None if there is none."""
         found = self._taken_over(places, may_begin)
         if found is None:
@@ -79,7 +79,7 @@ class StealingQueues(StepQueues):
         if not self._offered:
             self._most.clear()
 
-    def _taken_over(self, places: Sequence[int], may_begin: MayBegin) -> Ready | None:
+    def _taken_over(self, places: Sequence[int], may_begin: MayBegin) -> ReadyStep | None:
         home = next((place for place in places if place >= 0), None)
         place, items = self._longest(may_begin)
         if home is None or not items or not self._is_worth_it(place, items):
@@ -90,7 +90,7 @@ class StealingQueues(StepQueues):
         self._behind[place].taken = True
         return item.at(home, item.blocks) if item.blocks is not None else item
 
-    def _longest(self, may_begin: MayBegin) -> tuple[int, list[Ready]]:
+    def _longest(self, may_begin: MayBegin) -> tuple[int, list[ReadyStep]]:
         """Return the place where most items wait, the lowest if several have as many, and these items."""
         while self._most:
             count, place = self._most[0]
@@ -103,7 +103,7 @@ class StealingQueues(StepQueues):
                 heapq.heappop(self._most)
         return 0, []
 
-    def _is_worth_it(self, place: int, items: Sequence[Ready]) -> bool:
+    def _is_worth_it(self, place: int, items: Sequence[ReadyStep]) -> bool:
         if not self._takeover:
             return True
         behind, first = self._behind[place], items[0]
@@ -114,6 +114,6 @@ class StealingQueues(StepQueues):
         return behind.lost >= self._takeover
 
 
-def _may_move(ready: Ready) -> bool:
+def _may_move(ready: ReadyStep) -> bool:
     """Whether any worker can read its rows; a whole group's task by epochs has no place and stays with its worker."""
     return ready.blocks is not None and ready.place >= 0

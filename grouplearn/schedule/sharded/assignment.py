@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from grouplearn.schedule.messages import Blocks, StepKind, Unit
+from grouplearn.schedule.messages import BlockRange, StepKind, Unit
 from grouplearn.schedule.sharded.steps.products import Products
 from grouplearn.schedule.sharded.steps.unit_progress import UnitProgress
 from grouplearn.schedule.task_parallel import GroupTask
 from grouplearn.schedule.workload import Workload
 
-MakeProgress = Callable[[Unit, Mapping[int, Blocks], Products], UnitProgress]
+MakeProgress = Callable[[Unit, Mapping[int, BlockRange], Products], UnitProgress]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Assignment:
 
     whole: Sequence[Sequence[GroupTask]]
     split: Sequence[Unit]
-    shards: Mapping[int, Mapping[int, Blocks]]
+    shards: Mapping[int, Mapping[int, BlockRange]]
     progress: MakeProgress | None = None
     gang: StepKind = "boost"
     steal: bool = False

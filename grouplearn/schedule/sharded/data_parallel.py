@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from grouplearn.schedule.messages import Blocks, StepKind, Unit
+from grouplearn.schedule.messages import BlockRange, StepKind, Unit
 from grouplearn.schedule.sharded.assignment import Assignment
 from grouplearn.schedule.sharded.gap import make_progress
 from grouplearn.schedule.sharded.partition import blocks_of, cut_evenly
@@ -27,7 +27,7 @@ class DataParallel(ShardedOperator):
     def __init__(self, units: Iterable[Unit], workload: Workload) -> None:
         tasks = tasks_by_group(units)
         whole: list[GroupTask] = []
-        shards: dict[int, dict[int, Blocks]] = {}
+        shards: dict[int, dict[int, BlockRange]] = {}
         for group, task in tasks.items():
             unit = task.units[0]
             rows = workload.rows_of(unit) if workload.access == "algebraic" else workload.shared_rows_of(unit)

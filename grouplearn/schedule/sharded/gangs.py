@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from grouplearn.schedule.messages import Blocks, Unit
+from grouplearn.schedule.messages import BlockRange, Unit
 from grouplearn.schedule.sharded.placement import Placement
 
 
@@ -82,7 +82,7 @@ class GangQueues:
 class GangUnits:
     """Split units that all workers with shards of their group train together, until each member has done its part."""
 
-    def __init__(self, placement: Placement, shards: Mapping[int, Mapping[int, Blocks]]) -> None:
+    def __init__(self, placement: Placement, shards: Mapping[int, Mapping[int, BlockRange]]) -> None:
         self._placement, self._shards = placement, shards
         self._queues = GangQueues()
         self._of_unit: dict[int, ScheduledGang] = {}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from grouplearn.schedule.messages import Blocks, Unit
+from grouplearn.schedule.messages import BlockRange, Unit
 from grouplearn.schedule.sharded.assignment import Assignment, MakeProgress
 from grouplearn.schedule.sharded.partition import (
-    GroupRows,
+    GroupSize,
     Partition,
     constrained_wrap_around,
     largest_first,
@@ -53,7 +53,7 @@ def place(units: Iterable[Unit], workload: Workload) -> Partition:
     """
     units = tuple(units)
     rows_of = workload.shared_rows_of if workload.access == "rounds" else workload.rows_of
-    items = {unit.group: GroupRows(unit.group, rows_of(unit), not unit.stays_whole) for unit in units}
+    items = {unit.group: GroupSize(unit.group, rows_of(unit), not unit.stays_whole) for unit in units}
     in_order = [items[group] for group in sorted(items)]
     if workload.access == "sampling":
         shared = [replace(items[unit.group], rows=workload.shared_rows_of(unit)) for unit in units]
@@ -73,7 +73,7 @@ def _makespan(placement: Partition, tasks: Mapping[int, GroupTask], workload: Wo
     Large whole units on a worker with a shard also run in steps, so that the shard's steps need not wait for them.
     """
 
-    def takes(unit: Unit, blocks: Blocks | None, beside: bool) -> float:
+    def takes(unit: Unit, blocks: BlockRange | None, beside: bool) -> float:
         rows = workload.rows_of(unit)
         here = rows_in(blocks, rows, workload.block_rows)
         alone = workload.solving_of(unit)
@@ -82,7 +82,7 @@ def _makespan(placement: Partition, tasks: Mapping[int, GroupTask], workload: Wo
             seconds += workload.split_seconds + workload.split_row_seconds * here * len(unit.configs)
         return seconds
 
-    def busy(placed: Sequence[tuple[int, Blocks | None]]) -> float:
+    def busy(placed: Sequence[tuple[int, BlockRange | None]]) -> float:
         beside = any(blocks is not None for _, blocks in placed)
         return sum(takes(unit, blocks, beside) for item, blocks in placed for unit in tasks[item].units)
 
@@ -92,7 +92,7 @@ def _makespan(placement: Partition, tasks: Mapping[int, GroupTask], workload: Wo
 def make_progress(workload: Workload, eager: bool = False) -> MakeProgress:
     """Return the function that makes the progress of a split unit, by access pattern."""
 
-    def progress(unit: Unit, shards: Mapping[int, Blocks], products: Products) -> SingleState:
+    def progress(unit: Unit, shards: Mapping[int, BlockRange], products: Products) -> SingleState:
         if workload.access == "sequential":
             return Sequential(unit, shards, workload.epochs, products, workload.evaluate_epochs)
         return Algebraic(unit, shards, workload.epochs, products, eager)

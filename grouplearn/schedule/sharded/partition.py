@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from grouplearn.schedule.messages import Blocks
+from grouplearn.schedule.messages import BlockRange
 
 
 @dataclass(frozen=True, slots=True)
-class GroupRows:
+class GroupSize:
     """The rows of a group, or of small groups that stay together (not ``splittable``)."""
 
     id: int
@@ -23,7 +23,7 @@ class PlacedGroup(NamedTuple):
     """A group, or some of its blocks, on a worker; ``blocks`` is None for a whole group."""
 
     group: int
-    blocks: Blocks | None
+    blocks: BlockRange | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class Partition:
     workers: tuple[tuple[PlacedGroup, ...], ...]
     capacity: float
 
-    def shards(self) -> dict[int, dict[int, Blocks]]:
+    def shards(self) -> dict[int, dict[int, BlockRange]]:
         """Return for every split group the blocks of each worker that holds some."""
-        shards: dict[int, dict[int, Blocks]] = {}
+        shards: dict[int, dict[int, BlockRange]] = {}
         for worker, placed in enumerate(self.workers):
             for group, blocks in placed:
                 if blocks is not None:
@@ -48,13 +48,13 @@ def blocks_of(rows: int, block_rows: int) -> int:
     return -(-rows // block_rows)
 
 
-def cut_evenly(blocks: int, shards: int) -> tuple[Blocks, ...]:
+def cut_evenly(blocks: int, shards: int) -> tuple[BlockRange, ...]:
     """Cut ``blocks`` blocks into ``shards`` runs that differ by at most one block; there are never more runs than blocks."""
     shards = max(1, min(shards, blocks))
-    return tuple(Blocks(blocks * each // shards, blocks * (each + 1) // shards) for each in range(shards))
+    return tuple(BlockRange(blocks * each // shards, blocks * (each + 1) // shards) for each in range(shards))
 
 
-def wrap_around(groups: Sequence[GroupRows], workers: int, block_rows: int, relaxed: bool = False) -> Partition:
+def wrap_around(groups: Sequence[GroupSize], workers: int, block_rows: int, relaxed: bool = False) -> Partition:
     """Fill one worker after another up to C* rows; what does not fit goes to the next worker (Algorithm 1).
 
     C* = max(n / p, max n_i) (equation 2), so that no group is on two workers for longer than one pass over it takes. With
@@ -81,7 +81,7 @@ def wrap_around(groups: Sequence[GroupRows], workers: int, block_rows: int, rela
     return Partition(tuple(map(tuple, placed)), capacity / workers)
 
 
-def constrained_wrap_around(groups: Iterable[GroupRows], workers: int, block_rows: int) -> Partition:
+def constrained_wrap_around(groups: Iterable[GroupSize], workers: int, block_rows: int) -> Partition:
     """Cut group i into max(1, round(n_i p / n)) equal shards, largest group first, each to the emptiest worker (Algorithm 2).
 
     Shards of one group go to different workers. A group of fewer blocks has a shard per block. Raises ValueError for fewer
@@ -102,7 +102,7 @@ def constrained_wrap_around(groups: Iterable[GroupRows], workers: int, block_row
     return Partition(tuple(map(tuple, placed)), total / workers)
 
 
-def largest_first(groups: Iterable[GroupRows], seconds: Mapping[int, float], workers: int) -> Partition:
+def largest_first(groups: Iterable[GroupSize], seconds: Mapping[int, float], workers: int) -> Partition:
     """Put whole groups, in decreasing order of ``seconds``, each on the worker with least to do (LPT, Graham 1969).
 
     Raises ValueError for fewer than one worker.
@@ -123,7 +123,7 @@ def shard_count(rows: int, total: int, workers: int) -> int:
     return max(1, (2 * rows * workers + total) // (2 * total)) if total else 1
 
 
-def rows_in(blocks: Blocks | None, rows: int, block_rows: int) -> int:
+def rows_in(blocks: BlockRange | None, rows: int, block_rows: int) -> int:
     """Return how many of a group's ``rows`` rows are in ``blocks`` (None: all)."""
     return rows if blocks is None else min(rows, blocks.last * block_rows) - min(rows, blocks.first * block_rows)
 
@@ -133,11 +133,11 @@ def _check(workers: int) -> None:
         raise ValueError(f"rows need at least one worker, not {workers}")
 
 
-def _piece(group: GroupRows, first: int, last: int, blocks: int) -> PlacedGroup:
-    return PlacedGroup(group.id, None if (first, last) == (0, blocks) else Blocks(first, last))
+def _piece(group: GroupSize, first: int, last: int, blocks: int) -> PlacedGroup:
+    return PlacedGroup(group.id, None if (first, last) == (0, blocks) else BlockRange(first, last))
 
 
-def _nearest_cut(wanted: int, scale: int, group: GroupRows, block_rows: int) -> int:
+def _nearest_cut(wanted: int, scale: int, group: GroupSize, block_rows: int) -> int:
     """Return the number of blocks before the legal cut of ``group`` nearest to row ``wanted / scale``."""
     blocks = blocks_of(group.rows, block_rows)
     below = min(max(0, wanted) // (scale * block_rows), blocks - 1) if group.splittable else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grouplearn.schedule.invariants import require
-from grouplearn.schedule.messages import Blocks, Instruction, Load, Release
+from grouplearn.schedule.messages import BlockRange, Instruction, Load, Release
 
 
 class Placement:
@@ -25,7 +25,7 @@ class Placement:
         self._places: dict[int, list[int]] = {}
         self._joined, self._awaited = 0, 0
         self._orphans: list[int] = []
-        self._loaded: dict[int, dict[int, dict[Blocks, None]]] = {}
+        self._loaded: dict[int, dict[int, dict[BlockRange, None]]] = {}
 
     def __contains__(self, worker: int) -> bool:
         return worker in self._places
@@ -118,7 +118,7 @@ class Placement:
         self._copies.pop(worker, None)
         self._places[worker].append(place)
 
-    def load(self, worker: int, group: int, blocks: Blocks) -> list[Instruction]:
+    def load(self, worker: int, group: int, blocks: BlockRange) -> list[Instruction]:
         """Return the instructions that load a shard on a worker; none if it is loaded."""
         there = self._loaded.setdefault(group, {}).setdefault(worker, {})
         if blocks in there:
@@ -126,11 +126,11 @@ class Placement:
         there[blocks] = None
         return [Load(worker, group, blocks)]
 
-    def is_loaded(self, group: int, blocks: Blocks) -> bool:
+    def is_loaded(self, group: int, blocks: BlockRange) -> bool:
         """Whether some worker has loaded a shard."""
         return any(blocks in there for there in self._loaded.get(group, {}).values())
 
-    def load_only(self, worker: int, group: int, blocks: Blocks) -> list[Instruction]:
+    def load_only(self, worker: int, group: int, blocks: BlockRange) -> list[Instruction]:
         """As ``load``, but other blocks of the group are released."""
         there = self._loaded.get(group, {}).get(worker, {})
         stale = bool(there) and list(there) != [blocks]

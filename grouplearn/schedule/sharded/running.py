@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from grouplearn.schedule.invariants import BrokenSchedule, require
 from grouplearn.schedule.messages import Step, Unit
 from grouplearn.schedule.sharded.gangs import ScheduledGang
-from grouplearn.schedule.sharded.steps.unit_progress import Ready
+from grouplearn.schedule.sharded.steps.unit_progress import ReadyStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class RunningStep:
     """A running step and its origin: the ``ready`` step of a unit's progress, or a ``gang``."""
 
     step: Step
-    ready: Ready | None = None
+    ready: ReadyStep | None = None
     gang: ScheduledGang | None = None
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from grouplearn.schedule.invariants import require
 from grouplearn.schedule.leaving import LeavingWorkers
 from grouplearn.schedule.messages import (
-    Blocks,
+    BlockRange,
     Event,
     Finish,
     Instruction,
@@ -30,7 +30,7 @@ from grouplearn.schedule.sharded.placement import Placement
 from grouplearn.schedule.sharded.running import Running, RunningStep
 from grouplearn.schedule.sharded.steps.products import Products
 from grouplearn.schedule.sharded.steps.step_queues import StepQueues
-from grouplearn.schedule.sharded.steps.unit_progress import Ready, UnitProgress
+from grouplearn.schedule.sharded.steps.unit_progress import ReadyStep, UnitProgress
 from grouplearn.schedule.sharded.steps.whole_by_epochs import WholeByEpochs, slot_of
 from grouplearn.schedule.task_parallel import GroupTask
 from grouplearn.schedule.whole import WholeWork
@@ -179,12 +179,12 @@ class ShardedOperator:
         for place in self._placement.places(worker):
             yield from (group for group in self._groups_at.get(place, ()) if self._left[group])
 
-    def _may_begin(self, ready: Ready) -> bool:
+    def _may_begin(self, ready: ReadyStep) -> bool:
         unit = ready.progress.unit
         isolated = not (self._assignment.isolate_groups and self._running.steps_of_group(unit.group))
         return isolated and not (ready.alone and self._running.steps_of(unit))
 
-    def _begin(self, worker: int, ready: Ready) -> None:
+    def _begin(self, worker: int, ready: ReadyStep) -> None:
         progress, unit = ready.progress, ready.progress.unit
         takes = progress.takes(ready)
         loads = self._load(worker, ready, ready.blocks) if ready.blocks is not None and ready.place >= 0 else []
@@ -212,7 +212,7 @@ class ShardedOperator:
         self._out += loads
         self._run_step(worker, RunningStep(step, ready=ready))
 
-    def _load(self, worker: int, ready: Ready, blocks: Blocks) -> list[Instruction]:
+    def _load(self, worker: int, ready: ReadyStep, blocks: BlockRange) -> list[Instruction]:
         """Return the instructions that load the rows of a step: the shard of its place; the blocks alone where they were
         taken over from another place; once for all, the shard around them, where workers share rows."""
         group, shared = ready.progress.unit.group, self._workload.rows_shared
@@ -264,7 +264,7 @@ class ShardedOperator:
             for place in self._queues.waiting(self._assignment.shards.get(running.step.unit.group, ())):
                 self._wake(place)
 
-    def _progress_step_done(self, worker: int, ready: Ready, step: Step, more: bool, failed: bool) -> None:
+    def _progress_step_done(self, worker: int, ready: ReadyStep, step: Step, more: bool, failed: bool) -> None:
         progress = ready.progress
         if progress.over:
             self._throw_away(worker, step, failed)
@@ -337,7 +337,7 @@ class ShardedOperator:
             self._queues.forget(slot_of(unit))
         self._whole.lose(worker, unit or running)
 
-    def _push(self, ready: Iterable[Ready]) -> None:
+    def _push(self, ready: Iterable[ReadyStep]) -> None:
         pushed = False
         for each in ready:
             pushed = True

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from grouplearn.catalog.notes import NOTHING_SEEN, DataNotes, SeenInRows
+from grouplearn.catalog.notes import NOTHING_SEEN, DataNotes, RowNotes
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.statements.notes.best_trials import BestTrials
 from grouplearn.statements.notes.deviances import poor_deviances
@@ -33,7 +33,7 @@ def seen_in_rows(
     with np.errstate(all="ignore"):
         of_statement = tuple(_of_statement(job, definition)) if first else ()
     if first and (of_statement or of_columns):
-        own = found.get(first.id, SeenInRows())
+        own = found.get(first.id, RowNotes())
         found[first.id] = replace(own, urgent=(*own.urgent, *of_statement), mild=of_columns)
     return found
 
@@ -50,7 +50,7 @@ def seen_in_groups(job: Job, definition: ModelDefinition, outcome: RunOutcome) -
         poor, skipped = poor_deviances(job, definition, best), skipped_rows(job, definition, best)
         urgent = {group: (note,) for group, note in leaks(job, definition, best).items()}
     return {
-        group: SeenInRows(poor.get(group), urgent.get(group, ()), skipped.get(group))
+        group: RowNotes(poor.get(group), urgent.get(group, ()), skipped.get(group))
         for group in sorted({*poor, *urgent, *skipped})
     }
 

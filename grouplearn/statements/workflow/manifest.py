@@ -32,7 +32,7 @@ from grouplearn.schedule.operators import OPERATORS
 from grouplearn.schedule.workload import Hops, Workload
 from grouplearn.search.procedures import PROCEDURES, SearchPlan
 from grouplearn.search.space import Choices, Dimension, Range
-from grouplearn.train.job import Job, Turn
+from grouplearn.train.job import Job, UnitTurns
 from grouplearn.train.results import ledger
 
 #: The format of manifests; runs of other versions are refused.
@@ -86,7 +86,7 @@ class Manifest:
 
 KINDS = (
     *ledger.RESULT_KINDS, Averages, Choices, Dataset, DatasetFiles, FileSums, Group, Hops, HyperparameterColumn, ItemColumn, Job,
-    KeyColumn, Lists, Manifest, ModelDefinition, Range, SearchPlan, Label, Turn, Workload,
+    KeyColumn, Lists, Manifest, ModelDefinition, Range, SearchPlan, Label, UnitTurns, Workload,
 )  # fmt: skip
 
 

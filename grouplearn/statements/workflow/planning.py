@@ -32,7 +32,7 @@ from grouplearn.plan.operator_choice import Candidate, Choice
 from grouplearn.plan.physical import PhysicalPlan, plan
 from grouplearn.plan.replaying import repeated
 from grouplearn.runtime.simulated import Costs, Exchange, Timeline, simulate
-from grouplearn.schedule.messages import Blocks, Step, Unit
+from grouplearn.schedule.messages import BlockRange, Step, Unit
 from grouplearn.schedule.operators import BASELINE, operator, searches
 from grouplearn.schedule.sharded.partition import rows_in
 
@@ -156,7 +156,7 @@ def costs_of(small: Miniature) -> Costs:
     width, outputs = physical.width, physical.outputs
     of_pack = functools.cache(physical.pack_bytes)
 
-    def share(group: int, blocks: Blocks) -> float:
+    def share(group: int, blocks: BlockRange) -> float:
         rows = sizes[group]
         return rows_in(blocks, rows, physical.block_rows) / rows if rows else 1.0
 

@@ -13,12 +13,12 @@ from grouplearn.data.dataset import Group
 from grouplearn.errors import TrainingError
 from grouplearn.messages import Span, without_counts
 from grouplearn.statements.context import StatementContext
-from grouplearn.store.keeping import Kept, keep_models
+from grouplearn.store.keeping import KeptModels, keep_models
 
 
 def replacing(
     definition: ModelDefinition, outcome: RunOutcome, span: Span, checker: SqlChecker, at: StatementContext
-) -> Kept:
+) -> KeptModels:
     """Return the run as it is to be stored, with the models that failed groups keep.
 
     Raises TrainingError if a group failed and the statement says ON GROUP FAILURE ERROR, or if no group has a model but the

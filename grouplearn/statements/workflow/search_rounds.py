@@ -24,18 +24,18 @@ from grouplearn.search.grouped_search import GroupedSearch, NextRound
 from grouplearn.search.procedures import SearchPlan
 from grouplearn.statements.workflow.scheduled import RunControls, Scheduled
 from grouplearn.statements.workflow.search_progress import Ends, Epochs, later
-from grouplearn.statements.workflow.trial_control import Halt, Standing
+from grouplearn.statements.workflow.trial_control import StopCommand, TrialStanding
 from grouplearn.train.job import NOT_BEGUN, GroupFacts, Job, Progress, SearchRound, UnitResult, group_of
 from grouplearn.train.results.ledger import units_left
 from grouplearn.train.results.outcome import Outcome, best_configs, merge, outcome_of
-from grouplearn.train.results.trials import DONE, STOPPED, Carried, TrialResult, Trials
+from grouplearn.train.results.trials import DONE, STOPPED, TrialProgress, TrialResult, Trials
 from grouplearn.train.rows.sampled import group_seed, share_of
 
 _Key = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """The result of a search: the outcome, the units of all rounds, every configuration that was tried."""
 
     outcome: Outcome
@@ -56,7 +56,7 @@ class SearchWork:
     outputs: int
 
 
-def search(rounds: SearchWork, job: Job, progress: Progress, controls: RunControls) -> Found:
+def search(rounds: SearchWork, job: Job, progress: Progress, controls: RunControls) -> SearchResult:
     """Train in rounds until every procedure has finished or the job's deadline has passed; raises StatementInterrupted.
 
     ``progress`` is told how far it is. At each barrier the search carries out the commands that its control received.
@@ -73,7 +73,7 @@ class _Wanted:
     group: int
     config: int
     budget: int
-    start: Carried | None
+    start: TrialProgress | None
 
 
 class _Search:
@@ -96,7 +96,7 @@ class _Search:
         self._began = time.time() - (ledger.seconds if ledger else 0.0)
         self._barriers = 0
 
-    def run(self) -> Found:
+    def run(self) -> SearchResult:
         """Run all rounds, and return the result."""
         next_round = self._grouped_search.begin()
         self._report(next_round)
@@ -119,7 +119,7 @@ class _Search:
         if self._control is None:
             return
         for command in self._control.poll(self._barriers, passed=self._was_here()):
-            if isinstance(command, Halt):
+            if isinstance(command, StopCommand):
                 self._grouped_search.stop(command.trial)
             else:
                 self._grouped_search.add(command.config, command.parent)
@@ -136,7 +136,7 @@ class _Search:
         for (_, config), trial in self._trials.items():
             epochs[config] = max(epochs[config], trial.epochs)
         configs = enumerate(self._grouped_search.configs)
-        self._control.report(tuple(Standing(n, config, going[n], epochs[n]) for n, config in configs))
+        self._control.report(tuple(TrialStanding(n, config, going[n], epochs[n]) for n, config in configs))
 
     def _alike(self, one: Config, other: Config) -> bool:
         learner = self._job.trainer
@@ -190,7 +190,7 @@ class _Search:
         every = (*before, *(later(result, offset) for result in results))
         return tuple(sorted(every, key=lambda result: result.unit.id))
 
-    def _carried(self, group: int, config: int, parent: int | None) -> Carried | None:
+    def _carried(self, group: int, config: int, parent: int | None) -> TrialProgress | None:
         own = self._trials.get((group, config))
         source = own if own is not None or parent is None else self._trials.get((group, parent))
         return source.carried if source is not None else None
@@ -305,7 +305,7 @@ class _Search:
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
-    def _found(self) -> Found:
+    def _found(self) -> SearchResult:
         by_group: dict[int, list[TrialResult]] = defaultdict(list)
         for key, trial in sorted(self._trials.items()):
             by_group[key[0]].append(self._concluded(key, trial))
@@ -317,7 +317,7 @@ class _Search:
         if self._plan.resource == "rows":  # a model of few rows may win by chance
             whole = best_configs(outcome, trials.status == DONE, self._job.target.metric, self._greater)
             outcome = replace(outcome, best=np.where(whole >= 0, whole, outcome.best))
-        return Found(outcome, tuple(self._units), configs)
+        return SearchResult(outcome, tuple(self._units), configs)
 
     def _concluded(self, key: _Key, trial: TrialResult) -> TrialResult:
         """Return a trial without its state; if it should have had more epochs or rows, its status is stopped."""

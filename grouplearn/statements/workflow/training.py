@@ -34,7 +34,7 @@ from grouplearn.statements.workflow.manifest import Manifest
 from grouplearn.statements.workflow.scheduled import RunControls, Scheduled
 from grouplearn.statements.workflow.search_progress import later
 from grouplearn.statements.workflow.search_rounds import SearchWork, search
-from grouplearn.statements.workflow.turns import WhenEnded, in_turns
+from grouplearn.statements.workflow.turns import FinalResults, in_turns
 from grouplearn.train.job import (
     Forwarding,
     Job,
@@ -225,7 +225,7 @@ def _in_turns(
     controls: RunControls,
 ) -> tuple[UnitResult, ...]:
     """Return what all units, in order, have reached when they are done or the time is up."""
-    ledger, ending = controls.ledger, WhenEnded(watching)
+    ledger, ending = controls.ledger, FinalResults(watching)
     recording = ending if ledger is None else _Recording(ending, ledger)
 
     def run(job: Job, units: tuple[Unit, ...], observer: Observer) -> None:

@@ -22,7 +22,7 @@ Place = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Addition:
+class AddCommand:
     """Begin a further trial that continues a copy of the state of trial ``parent``."""
 
     config: Config
@@ -30,17 +30,17 @@ class Addition:
 
 
 @dataclass(frozen=True, slots=True)
-class Halt:
+class StopCommand:
     """Stop a trial in all groups."""
 
     trial: int
 
 
-Command = Halt | Addition
+Command = StopCommand | AddCommand
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TrialStanding:
     """A configuration at the last barrier: the number of groups in which it continues, and its most epochs."""
 
     trial: int
@@ -69,7 +69,7 @@ class Journal:
 
     def commands(self) -> tuple[Command, ...]:
         """Return all commands, in order."""
-        return tuple(self._read("command-*.noted", (Addition, Halt)))
+        return tuple(self._read("command-*.noted", (AddCommand, StopCommand)))
 
     def polled(self) -> tuple[_Polled, ...]:
         """Return the commands that each barrier took."""
@@ -101,7 +101,7 @@ class TrialControl:
 
     def __init__(self, learner: Learner, plan: SearchPlan | None, journal: Journal | None = None) -> None:
         self.learner, self.plan, self._journal = learner, plan, journal
-        self._standings: tuple[Standing, ...] = ()
+        self._standings: tuple[TrialStanding, ...] = ()
         self._lock = threading.Lock()
         self._commands: list[Command] = [
             each for each in (journal.commands() if journal else ()) if self._is_possible(each)
@@ -110,7 +110,7 @@ class TrialControl:
 
     def _is_possible(self, command: Command) -> bool:
         """Return whether ALTER MODEL could have given a stored command, as far as that is known before the search resumes."""
-        if isinstance(command, Halt):
+        if isinstance(command, StopCommand):
             return True
         declared = {each.name for each in self.learner.declaration.hyperparameters}
         known = set(command.config) == declared and are_declared(
@@ -120,12 +120,12 @@ class TrialControl:
             known and (command.parent is None or command.parent >= 0) and conflict(self.learner, command.config) is None
         )
 
-    def report(self, standings: tuple[Standing, ...]) -> None:
+    def report(self, standings: tuple[TrialStanding, ...]) -> None:
         """Report the current trials."""
         with self._lock:
             self._standings = standings
 
-    def standings(self) -> tuple[Standing, ...]:
+    def standings(self) -> tuple[TrialStanding, ...]:
         """Return the trials at the last barrier."""
         with self._lock:
             return self._standings

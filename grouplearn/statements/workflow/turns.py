@@ -15,7 +15,7 @@ import numpy as np
 
 from grouplearn.schedule.messages import Unit
 from grouplearn.statements.workflow.search_progress import later
-from grouplearn.train.job import Forwarding, Job, Observer, Turn, UnitResult
+from grouplearn.train.job import Forwarding, Job, Observer, UnitResult, UnitTurns
 from grouplearn.train.results.trials import STOPPED, Trials
 
 #: The parts of the time left that units share in the first turn and in later ones. What the first leaves is also for what
@@ -41,7 +41,7 @@ def in_turns(
         reached = {unit.id: content for unit in left if (content := turns.reached(unit)) is not None}
         # One that cannot go on would begin again and again in shares: later it has as long as it wants.
         sharing = left if part == _FIRST else [unit for unit in left if unit.id in reached]
-        turn = Turn(_shares(sharing, part * job.training.left(), left, workers), reached)
+        turn = UnitTurns(_shares(sharing, part * job.training.left(), left, workers), reached)
         turns.begin()
         run(replace(job, training=replace(job.training, turn=turn)), left, turns)
         left = () if job.training.expired() else tuple(unit for unit in left if turns.wants_more(unit))
@@ -54,7 +54,7 @@ def is_cut(result: UnitResult) -> bool:
     return bool((result.trials.status == STOPPED).any())
 
 
-class WhenEnded(Forwarding):
+class FinalResults(Forwarding):
     """An observer that tells another the end of a unit once: when it is done, or at ``end`` what it has come to."""
 
     def __init__(self, observer: Observer) -> None:

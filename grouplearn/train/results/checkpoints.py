@@ -29,7 +29,7 @@ _WORTH = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class _FitReached:
+class _FitProgress:
     epochs: int
     curve: tuple[CurvePoint, ...]
     artifact: Artifact | None
@@ -38,16 +38,16 @@ class _FitReached:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reached:
+class _PackProgress:
     """A training as bytes and numbers."""
 
     state: bytes
-    fits: tuple[_FitReached, ...]
+    fits: tuple[_FitProgress, ...]
     epochs: int
     waiting: tuple[int, ...]
 
 
-KINDS = (Artifact, CurvePoint, _FitReached, _Reached)
+KINDS = (Artifact, CurvePoint, _FitProgress, _PackProgress)
 
 
 @dataclass
@@ -119,7 +119,7 @@ def training_of(content: bytes, configs: int) -> Training | None:
     """Return the training of so many configs from its bytes, None if they are damaged."""
     try:
         found = from_bytes(content, KINDS)
-        training = _training(found) if isinstance(found, _Reached) else None
+        training = _training(found) if isinstance(found, _PackProgress) else None
     except (NotPlain, NotTensors):
         return None
     return training if training is not None and _is_sound(training, configs) else None
@@ -131,13 +131,13 @@ def _is_sound(training: Training, configs: int) -> bool:
     return same and training.epochs >= 0 and all(0 <= each < configs for each in training.waiting)
 
 
-def _plain(training: Training) -> _Reached:
+def _plain(training: Training) -> _PackProgress:
     fits = tuple(
-        _FitReached(fit.epochs, tuple(fit.curve), fit.artifact, fit.diverged, fit.best) for fit in training.fits
+        _FitProgress(fit.epochs, tuple(fit.curve), fit.artifact, fit.diverged, fit.best) for fit in training.fits
     )
-    return _Reached(training.state.to_bytes(), fits, training.epochs, training.waiting)
+    return _PackProgress(training.state.to_bytes(), fits, training.epochs, training.waiting)
 
 
-def _training(reached: _Reached) -> Training:
+def _training(reached: _PackProgress) -> Training:
     fits = tuple(Fit(fit.epochs, list(fit.curve), fit.artifact, fit.diverged, fit.best) for fit in reached.fits)
     return Training(State.from_bytes(reached.state), fits, reached.epochs, reached.waiting)

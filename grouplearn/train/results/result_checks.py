@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.models.state import Artifact
-from grouplearn.schedule.messages import Blocks
+from grouplearn.schedule.messages import BlockRange
 from grouplearn.train.job import GroupFacts, Job, UnitResult
 from grouplearn.train.results.trials import COLUMNS, KEPT, Models
 
@@ -76,7 +76,7 @@ def _counts(result: UnitResult) -> bool:
     )
 
 
-def _ends(blocks: Blocks | None) -> tuple[int, ...]:
+def _ends(blocks: BlockRange | None) -> tuple[int, ...]:
     return (blocks.first, blocks.last) if blocks is not None else ()
 
 

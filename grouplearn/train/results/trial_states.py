@@ -12,10 +12,10 @@ import numpy as np
 
 from grouplearn.models.state import State
 from grouplearn.train.pack import Fit, Training
-from grouplearn.train.results.trials import Carried
+from grouplearn.train.results.trials import TrialProgress
 
 
-def extract_trial(training: Training, index: int) -> Carried:
+def extract_trial(training: Training, index: int) -> TrialProgress:
     """Return what config ``index`` of a pack needs to continue; the training is between two epochs."""
     state, n_configs = training.state, len(training.state.done)
     tensors = {}
@@ -24,10 +24,10 @@ def extract_trial(training: Training, index: int) -> Carried:
             raise ValueError(f"the state's {name} has {len(tensor)} rows for {n_configs} configs: it cannot be cut")
         tensors[name] = tensor[index : index + 1] if len(tensor) == n_configs else tensor
     alone = State(tensors, state.done[index : index + 1])
-    return Carried(training.epochs, alone.to_bytes(), tuple(training.fits[index].curve))
+    return TrialProgress(training.epochs, alone.to_bytes(), tuple(training.fits[index].curve))
 
 
-def combine_trials(carried: Sequence[Carried]) -> Training:
+def combine_trials(carried: Sequence[TrialProgress]) -> Training:
     """Return the training of a pack from those of its configs, which all have had equally many epochs."""
     states = [State.from_bytes(each.state) for each in carried]
     epochs = {each.epochs for each in carried}

@@ -35,7 +35,7 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class TrialProgress:
     """What a trial continues from after a barrier: epochs, its own state (``State.to_bytes``), its curve."""
 
     epochs: int
@@ -61,7 +61,7 @@ class TrialResult:
     curve: tuple[CurvePoint, ...] = ()
     artifact: Artifact | None = None
     importance: tuple[float, ...] | None = None
-    carried: Carried | None = None
+    carried: TrialProgress | None = None
     converged: bool | None = None
 
     @property
@@ -179,7 +179,7 @@ class Trials:
     texts: Mapping[int, str]
     curves: Curves
     models: tuple[Models, ...] = ()
-    carried: Mapping[int, Carried] = field(default_factory=dict)
+    carried: Mapping[int, TrialProgress] = field(default_factory=dict)
 
     @classmethod
     def of(cls, group: int, records: Sequence[TrialResult], names: Sequence[str]) -> Trials:

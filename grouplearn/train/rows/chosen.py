@@ -23,7 +23,7 @@ from grouplearn.learners.contract.problem import FeatureBlock
 from grouplearn.models.forms.forms import declared_form
 from grouplearn.train.job import Job
 from grouplearn.train.rows.sampled import group_seed, sample, share_of
-from grouplearn.train.rows.used import BoolArray, GroupFailed, Rows, UsedRows, adjoining, forget
+from grouplearn.train.rows.used import BoolArray, GroupedRows, GroupFailed, UsedRows, adjoining, forget
 
 #: Largest dense design matrix (in bytes as doubles) for a learner that does not support sparse rows.
 DENSE_BYTES = 1 << 30
@@ -80,14 +80,14 @@ class ChosenRows:
             self, used=replace(self.used, train=replace(train, cuts=cuts), valid=replace(valid, cuts=pieces))
         )
 
-    def encoded(self, rows: Rows) -> tuple[Rows, Matrix]:
+    def encoded(self, rows: GroupedRows) -> tuple[GroupedRows, Matrix]:
         """Return the rows with their features at once, without those that the learner cannot handle."""
         x = encode_rows(self.fitted, rows.dataset, rows.numbers, self.dense_columns)
         if self.learner.declaration.handles_missing or (kept := _complete(x)).all():
             return rows, x
         return rows.only(kept), x[kept]
 
-    def scanned(self, rows: Rows) -> Rows:
+    def scanned(self, rows: GroupedRows) -> GroupedRows:
         """Return the rows that ``encoded`` keeps, without their features, encoding few at a time."""
         items, data, numbers = [each.item for each in self.fitted], rows.dataset, rows.numbers
         if self.learner.declaration.handles_missing or not numbers.size or all(map(encoders.always_finite, items)):

@@ -12,7 +12,7 @@ from grouplearn.learners.contract.ways import batch_rows
 from grouplearn.schedule.workload import Workload
 from grouplearn.train.job import Job
 from grouplearn.train.rows.sampled import share_of
-from grouplearn.train.rows.used import Runs, adjoining, forget, has_weight
+from grouplearn.train.rows.used import GroupRuns, adjoining, forget, has_weight
 
 
 def with_training_rows(workload: Workload, job: Job) -> Workload:
@@ -31,7 +31,7 @@ def _training_rows(job: Job, group: Group) -> int:
     """Return the number of rows with label and weight that are not held out, in the fold with fewest."""
     data, kinds = job.dataset, max(2, job.split.folds)
     counts = np.zeros(kinds, dtype=np.int64)
-    for numbers, _ in Runs([group]):
+    for numbers, _ in GroupRuns([group]):
         rows = adjoining(numbers)
         used = has_weight(data.y[rows], data.weight[rows])
         counts += np.bincount(data.split[rows][used], minlength=kinds)[:kinds]

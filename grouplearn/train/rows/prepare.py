@@ -14,12 +14,12 @@ from grouplearn.data.shard import Matrix, RowNumbers, Shard, StoredShard, Totals
 from grouplearn.data.split import FINAL
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.schedule.messages import Blocks, Part, Step
+from grouplearn.schedule.messages import BlockRange, Part, Step
 from grouplearn.schedule.sharded.partition import cut_evenly
 from grouplearn.train.job import GroupFacts, Job
 from grouplearn.train.rows.chosen import ChosenRows, encode_rows, feature_blocks, replays
 from grouplearn.train.rows.sampled import group_seed
-from grouplearn.train.rows.used import RowFacts, Rows, class_factors, forget
+from grouplearn.train.rows.used import GroupedRows, RowFacts, class_factors, forget
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Prepared:
     facts: GroupFacts
     n_blocks: int = 1
 
-    def part(self, blocks: Blocks) -> Prepared:
+    def part(self, blocks: BlockRange) -> Prepared:
         """Return these blocks, all of which must be here."""
         if (blocks.first, blocks.last) == (self.train.first, self.train.first + self.train.n_blocks):
             return self
@@ -48,7 +48,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class GroupOutline:
     """What is decided about a group (in one fold) before it is split: workers encode its blocks by it independently.
 
     ``train_rows`` and ``valid_rows`` are the used dataset rows in order; block b has training rows ``train_cuts[b]`` to
@@ -72,18 +72,18 @@ class Outline:
         """Number of blocks of the group."""
         return len(self.train_cuts) - 1
 
-    def clipped(self, blocks: Blocks | None) -> Blocks:
+    def clipped(self, blocks: BlockRange | None) -> BlockRange:
         """Return those of ``blocks`` that the group has (a schedule may count rows that are not used)."""
         if blocks is None:
-            return Blocks(0, 0)
-        return Blocks(min(blocks.first, self.n_blocks), min(blocks.last, self.n_blocks))
+            return BlockRange(0, 0)
+        return BlockRange(min(blocks.first, self.n_blocks), min(blocks.last, self.n_blocks))
 
-    def partition(self, part: Part) -> Blocks:
+    def partition(self, part: Part) -> BlockRange:
         """Return one of several equal runs of the existing blocks; the last may be empty."""
         cuts = cut_evenly(self.n_blocks, part.of)
-        return cuts[part.number] if part.number < len(cuts) else Blocks(self.n_blocks, self.n_blocks)
+        return cuts[part.number] if part.number < len(cuts) else BlockRange(self.n_blocks, self.n_blocks)
 
-    def blocks_of(self, step: Step) -> Blocks:
+    def blocks_of(self, step: Step) -> BlockRange:
         """Return the group's blocks for a step."""
         return self.clipped(step.blocks) if step.partition is None else self.partition(step.partition)
 
@@ -103,7 +103,7 @@ def prepare(job: Job, group: Group, fold: int = FINAL) -> Prepared:
     if not stays_stored(job, group):
         return _prepared(job, group, ChosenRows.of(job, group, fold))
     decided = outline(job, group, fold)
-    everything = Blocks(0, decided.n_blocks)
+    everything = BlockRange(0, decided.n_blocks)
     return stored_blocks(job, decided, everything, everything)
 
 
@@ -114,7 +114,7 @@ def stays_stored(job: Job, group: Group) -> bool:
     return job.dataset.files is not None and group.n_rows > held
 
 
-def outline(job: Job, group: Group, fold: int = FINAL) -> Outline:
+def outline(job: Job, group: Group, fold: int = FINAL) -> GroupOutline:
     """Return what ``prepare`` decides about the whole group, without keeping its encoded rows; raises GroupFailed.
 
     Rows are encoded block by block only to find those with missing features.
@@ -129,7 +129,7 @@ def outline(job: Job, group: Group, fold: int = FINAL) -> Outline:
             y = _numbered(y, decided.numbering)
             yield y, _weighted(y, weight, factors)
 
-    return Outline(
+    return GroupOutline(
         train_rows=train.numbers,
         valid_rows=valid.numbers,
         train_cuts=train.cuts,
@@ -144,7 +144,7 @@ def outline(job: Job, group: Group, fold: int = FINAL) -> Outline:
 
 
 def encode_blocks(
-    job: Job, outline: Outline, blocks: Blocks, held_out: Blocks, take: Callable[[RowNumbers], Dataset]
+    job: Job, outline: GroupOutline, blocks: BlockRange, held_out: BlockRange, take: Callable[[RowNumbers], Dataset]
 ) -> Prepared:
     """Return blocks of a group with the same bits as in the whole group, and the pieces ``held_out`` of held-out rows.
 
@@ -156,7 +156,7 @@ def encode_blocks(
     return _parted(outline, _class_weighted(judged, outline.class_factors), valid, judged)
 
 
-def stored_blocks(job: Job, outline: Outline, blocks: Blocks, held_out: Blocks) -> Prepared:
+def stored_blocks(job: Job, outline: GroupOutline, blocks: BlockRange, held_out: BlockRange) -> Prepared:
     """Return the result of ``encode_blocks`` for rows that stay in files until they are read."""
     data, fitted, columns = job.dataset, outline.facts.fitted, outline.dense_columns
     directory = "" if data.files is None else data.files.directory
@@ -170,7 +170,7 @@ def stored_blocks(job: Job, outline: Outline, blocks: Blocks, held_out: Blocks) 
         forget(data, numbers)
         return y, weight
 
-    def stored(rows: RowNumbers, cuts: tuple[int, ...], wanted: Blocks) -> StoredShard:
+    def stored(rows: RowNumbers, cuts: tuple[int, ...], wanted: BlockRange) -> StoredShard:
         bounds = cuts[wanted.first : wanted.last + 1]
         own_cuts = tuple(bound - bounds[0] for bound in bounds)
         own = rows[bounds[0] : bounds[-1]]
@@ -197,7 +197,7 @@ def _class_weighted(rows: Shard, factors: FloatArray | None) -> Shard:
 
 
 def _parted(
-    outline: Outline, train: Shard | StoredShard, valid: Shard | StoredShard, judged: Shard | StoredShard
+    outline: GroupOutline, train: Shard | StoredShard, valid: Shard | StoredShard, judged: Shard | StoredShard
 ) -> Prepared:
     held_out = valid if outline.valid_rows.size else None
     return Prepared(train, held_out, judged, outline.problem, outline.facts, outline.n_blocks)
@@ -205,10 +205,10 @@ def _parted(
 
 def _encoded_run(
     job: Job,
-    outline: Outline,
+    outline: GroupOutline,
     rows: RowNumbers,
     cuts: tuple[int, ...],
-    blocks: Blocks,
+    blocks: BlockRange,
     take: Callable[[RowNumbers], Dataset],
 ) -> Shard:
     bounds = cuts[blocks.first : blocks.last + 1]
@@ -241,7 +241,7 @@ class _Decided:
     problem: Problem
 
     @classmethod
-    def of(cls, job: Job, group: Group, chosen: ChosenRows, train: Rows, valid: Rows) -> _Decided:
+    def of(cls, job: Job, group: Group, chosen: ChosenRows, train: GroupedRows, valid: GroupedRows) -> _Decided:
         if chosen.share < 1:  # min_rows was checked before the sample was drawn
             job = replace(job, rules=replace(job.rules, min_rows=1))
         found = RowFacts.of(job, replace(chosen.used, train=train, valid=valid))

@@ -28,10 +28,10 @@ from grouplearn.train.rows.sampled import group_seed
 from grouplearn.train.rows.sources import pick
 from grouplearn.train.rows.used import (
     BoolArray,
+    GroupedRows,
     GroupFailed,
     IntArray,
     RowFacts,
-    Rows,
     UsedRows,
     adjoining,
     class_factors,
@@ -211,7 +211,7 @@ class StackRows:
         return tuple(GroupFacts(own, classes, *size) for own, size in zip(items, sizes, strict=True))
 
 
-def _complete(job: Job, rows: Rows) -> Rows:
+def _complete(job: Job, rows: GroupedRows) -> GroupedRows:
     """Return rows with a dataset that has no others, without those that the learner cannot handle."""
     rows = _taken(rows)
     if job.trainer.declaration.handles_missing:
@@ -220,12 +220,12 @@ def _complete(job: Job, rows: Rows) -> Rows:
     return rows if kept is rows else _taken(kept)
 
 
-def _taken(rows: Rows) -> Rows:
+def _taken(rows: GroupedRows) -> GroupedRows:
     data = pick(rows.dataset, adjoining(rows.numbers))
     return replace(rows, dataset=data, numbers=np.arange(rows.numbers.size))
 
 
-def _fitted(job: Job, train: Rows) -> list[FittedGroups]:
+def _fitted(job: Job, train: GroupedRows) -> list[FittedGroups]:
     """Return the items fitted on each group's training rows."""
     data, rows = train.dataset, GroupRows(train.of, train.n_groups)
     return [
@@ -243,7 +243,7 @@ def _stays_dense(job: Job, fitted: Sequence[FittedItem], n_rows: int) -> bool:
         return False
 
 
-def _encoded(job: Job, fitted: Sequence[FittedGroups], members: IntArray, part: Rows, kept: BoolArray) -> Stack:
+def _encoded(job: Job, fitted: Sequence[FittedGroups], members: IntArray, part: GroupedRows, kept: BoolArray) -> Stack:
     """Return the rows of these groups, which have as many feature columns, with classes as in the dataset.
 
     Those that the learner cannot handle, as they have a rank that training rows do not have, are left out of ``kept`` (n,).
@@ -261,7 +261,7 @@ def _encoded(job: Job, fitted: Sequence[FittedGroups], members: IntArray, part: 
     return rows.where(finite)
 
 
-def _rows_of(rows: Rows, members: IntArray) -> slice | RowNumbers:
+def _rows_of(rows: GroupedRows, members: IntArray) -> slice | RowNumbers:
     """Return the places of these groups' rows."""
     if len(members) == rows.n_groups:
         return slice(None)

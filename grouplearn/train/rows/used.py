@@ -32,7 +32,7 @@ class GroupFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class GroupedRows:
     """Rows of ``dataset`` by number, group after group: group g has those from ``start[g]`` to ``start[g + 1]``.
 
     ``cuts`` are where the blocks of a lone group begin and end; ``n_skipped`` (G,) counts the rows that ``only`` left out.
@@ -80,14 +80,14 @@ class Rows:
             yield self.dataset.y[rows], self.dataset.weight[rows], of[run]
             forget(self.dataset, self.numbers[run])
 
-    def only(self, kept: BoolArray) -> Rows:
+    def only(self, kept: BoolArray) -> GroupedRows:
         """Return only the rows to keep; the others count as skipped."""
         if kept.all():
             return self
         before = np.concatenate([[0], np.cumsum(kept)])
         start, cuts = before[self.start], tuple(before[list(self.cuts)].tolist())
         skipped = self.n_skipped + self.sizes - np.diff(start)
-        return Rows(self.dataset, self.numbers[kept], start, skipped, cuts)
+        return GroupedRows(self.dataset, self.numbers[kept], start, skipped, cuts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +99,15 @@ class UsedRows:
 
     groups: Sequence[Group]
     fold: int
-    train: Rows
-    valid: Rows
+    train: GroupedRows
+    valid: GroupedRows
     n_skipped: RowNumbers
     failed: dict[int, GroupFailed]
 
     @classmethod
     def of(cls, job: Job, groups: Sequence[Group], fold: int) -> UsedRows:
         """Return the rows that can be used, after checking all."""
-        data, runs = job.dataset, Runs(groups)
+        data, runs = job.dataset, GroupRuns(groups)
         tally, found, held_out = _Tally.of_none(runs.n_rows), _Found.room_for(runs), _Found.room_for(runs)
         for numbers, of in runs:
             rows = adjoining(numbers)
@@ -181,7 +181,7 @@ class RowFacts:
         """Return how many rows a group has."""
         return GroupFacts((), (), *(int(each[place]) for each in (self.n_train, self.n_valid, self.n_skipped)))
 
-    def _refuse_small(self, train: Rows) -> None:
+    def _refuse_small(self, train: GroupedRows) -> None:
         """Refuse labels, or weights, so small that sums of weighted squares, and thus metrics, lose precision.
 
         Constant labels have differences of 0, and so have their metrics.
@@ -294,7 +294,7 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
-class Runs:
+class GroupRuns:
     """All rows of groups, in their order: iteration yields row numbers and places of groups, ``SUMMED_ROWS`` at a time.
 
     ``n_rows`` (G,) are each group's rows.
@@ -327,7 +327,7 @@ class _Found:
     n_found: int = 0
 
     @classmethod
-    def room_for(cls, runs: Runs) -> _Found:
+    def room_for(cls, runs: GroupRuns) -> _Found:
         return cls(np.empty(int(runs.n_rows.sum()), np.int64), np.zeros(runs.n_rows.size, np.int64))
 
     def add(self, numbers: RowNumbers, of: IntArray) -> None:
@@ -335,9 +335,9 @@ class _Found:
         self.n_found += numbers.size
         self.sizes += np.bincount(of, minlength=self.sizes.size)
 
-    def rows(self, data: Dataset) -> Rows:
+    def rows(self, data: Dataset) -> GroupedRows:
         """Return them as rows of a dataset."""
-        return Rows(data, self.numbers[: self.n_found], starts(self.sizes), np.zeros_like(self.sizes))
+        return GroupedRows(data, self.numbers[: self.n_found], starts(self.sizes), np.zeros_like(self.sizes))
 
 
 @dataclass(slots=True)

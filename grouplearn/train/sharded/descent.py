@@ -19,17 +19,17 @@ from grouplearn.learners.contract.ways import RoundsLearner
 from grouplearn.models.metrics import metrics
 from grouplearn.models.metrics.metrics import MetricSums
 from grouplearn.models.state import State, Tensors
-from grouplearn.schedule.messages import Blocks, EpochRound, Part, Step
+from grouplearn.schedule.messages import BlockRange, EpochRound, Part, Step
 from grouplearn.schedule.rounds.cells import cells_of
 from grouplearn.train.block_sums import BlockSums
 from grouplearn.train.local_rounds import Cell, part_of, parts_of
 from grouplearn.train.pack import EpochSums, Pack, Training, end_epoch, judge_blocks, settle, waited_values
 from grouplearn.train.results.evaluation import Evaluation, evaluate
-from grouplearn.train.rows.prepare import Outline
+from grouplearn.train.rows.prepare import GroupOutline
 from grouplearn.train.sharded.averaging import ModelPart, Pieces
 from grouplearn.train.sharded.pushing import PushPart
 
-#: The pieces of an update: the News for workers that have the rounds, curves and best models so far, and the state.
+#: The pieces of an update: the StateUpdate for workers that have the rounds, curves and best models so far, and the state.
 _NEWS, _CURVES, _STATE = (Part(number, 3) for number in range(3))
 
 
@@ -42,7 +42,7 @@ class RoundPart:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class StateUpdate:
     """State ``number`` of a unit, for workers that have all ``rounds`` since the one before but the last: the ``parts`` of that
     one, and the training without its tensors."""
 
@@ -53,7 +53,7 @@ class News:
 
 
 #: The products of steps of a split group.
-Product = Training | EpochSums | Evaluation | ModelPart | Pieces | PushPart | RoundPart | News
+Product = Training | EpochSums | Evaluation | ModelPart | Pieces | PushPart | RoundPart | StateUpdate
 
 
 class Takes:
@@ -71,7 +71,7 @@ class Takes:
 
 
 @dataclass
-class Reached:
+class WorkerState:
     """A worker's state of a unit: ``rounds`` after the one that step ``origin`` made, which is the unit's state ``number``.
 
     ``done`` says which configs are done. ``own`` whether no product has the state's memory, so that rounds may change it.
@@ -95,8 +95,8 @@ class RoundStep:
     pack: Pack
     step: Step
     takes: Takes
-    reached: Reached
-    cells: Sequence[Blocks]
+    reached: WorkerState
+    cells: Sequence[BlockRange]
 
     def make(self) -> Product:
         """Return the step's product; for ``finish``, the training and all sums of its evaluation."""
@@ -179,7 +179,7 @@ class RoundStep:
         at, self.reached.own = self._place, False
         parts = tuple(part.tensors for part in last if part.tensors)
         curves = replace(ended, state=State({}, ended.state.done))
-        news = News(self.reached.number + 1, parts, at.number, replace(curves, fits=()))
+        news = StateUpdate(self.reached.number + 1, parts, at.number, replace(curves, fits=()))
         return Pieces((news, curves, replace(ended, fits=())))
 
     # The worker's state
@@ -199,7 +199,7 @@ class RoundStep:
     def _begin_from_origin(self) -> None:
         found = self.reached
         origin = self.takes.of(0, _NEWS)
-        if isinstance(origin, News):
+        if isinstance(origin, StateUpdate):
             if not self._follows(origin):
                 found.state, found.own = self.takes.of(0, _STATE).state, False
             elif found.rounds < origin.rounds:
@@ -212,7 +212,7 @@ class RoundStep:
         found.done = cast(State, found.state).done
         found.origin, found.rounds = self.step.takes[0], 0
 
-    def _follows(self, news: News) -> bool:
+    def _follows(self, news: StateUpdate) -> bool:
         """Whether the worker's state lacks at most the last round before the new one."""
         found = self.reached
         near = found.state is not None and found.number + 1 == news.number
@@ -269,20 +269,20 @@ class RoundStep:
         return self.reached.cells[number]
 
 
-def cells_with_rows(decided: Outline) -> list[Blocks]:
+def cells_with_rows(decided: GroupOutline) -> list[BlockRange]:
     """Return the cells of a group that have training rows, in order."""
     cuts = decided.train_cuts
     return [each for each in cells_of(decided.n_blocks) if cuts[each.last] > cuts[each.first]]
 
 
-def own_blocks(decided: Outline, step: Step) -> Blocks:
+def own_blocks(decided: GroupOutline, step: Step) -> BlockRange:
     """Return the blocks of the cells that begin in a step's share; the last one also has those beyond the schedule's count."""
     if step.blocks is None or step.partition is None:
-        return Blocks(0, 0)
+        return BlockRange(0, 0)
     ends_last = step.partition.number + 1 == step.partition.of
     end = decided.n_blocks if ends_last else step.blocks.last
     own = [each for each in cells_of(decided.n_blocks) if step.blocks.first <= each.first < end]
-    return Blocks(own[0].first, own[-1].last) if own else Blocks(decided.n_blocks, decided.n_blocks)
+    return BlockRange(own[0].first, own[-1].last) if own else BlockRange(decided.n_blocks, decided.n_blocks)
 
 
 def _only(product: Any) -> Any:

@@ -25,7 +25,7 @@ from grouplearn.train.sharded.averaging import ModelPart, Pieces
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ClockReport:
     """A partition's report on its ``clock``, counted from 0: the ``losses`` of rows of ``weight``, which configs are
     ``done`` and, at the beginning of an epoch, the scores of the pulled model on its held-out rows."""
 
@@ -43,7 +43,7 @@ class PushPart:
 
     tensors: Tensors
     share: float
-    note: Note | None = None
+    note: ClockReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class ServedPart(ModelPart):
     """
 
     begun: int = 0
-    notes: tuple[Note, ...] = ()
+    notes: tuple[ClockReport, ...] = ()
 
 
 def work(pack: Pack, takes: Sequence[Any], step: Step) -> Pieces:
@@ -77,7 +77,7 @@ def work(pack: Pack, takes: Sequence[Any], step: Step) -> Pieces:
     made = partition_work.trained(pack, replace(pulled, epochs=epoch, state=before), step)
     share = made.rows.total_weight() / pack.prepared.train.totals.weight
     clock = step.epoch * step.stretch.of + step.stretch.number
-    note = Note(clock, partition.of, pack.learner.losses(made.state), made.weight, made.done, judged)
+    note = ClockReport(clock, partition.of, pack.learner.losses(made.state), made.weight, made.done, judged)
     learner, pieces = _learner(pack), [Piece(number, step.pieces) for number in range(step.pieces)]
     pushes = [
         PushPart(contract.changed(learner.part(before, *piece), made.piece(piece), learner.summed()), share)
@@ -110,7 +110,7 @@ def whole_order(step: Step, takes: Sequence[Any]) -> tuple[Push, ...]:
     return () if any(isinstance(each, ServedPart) and each.begun for each in takes) else step.pushes
 
 
-def _noted(pack: Pack, part: ServedPart, new: Sequence[Note], rounds: int) -> ServedPart:
+def _noted(pack: Pack, part: ServedPart, new: Sequence[ClockReport], rounds: int) -> ServedPart:
     """Return the first part with the notes of pushes; clocks that all partitions have pushed are completed in order."""
     head, notes = cast(Training, part.head), [*part.notes, *new]
     while head.visited or has_more(pack, head):
@@ -123,7 +123,7 @@ def _noted(pack: Pack, part: ServedPart, new: Sequence[Note], rounds: int) -> Se
     return replace(part, head=head, notes=tuple(notes))
 
 
-def _clock_over(pack: Pack, head: Training, notes: Sequence[Note], rounds: int) -> Training:
+def _clock_over(pack: Pack, head: Training, notes: Sequence[ClockReport], rounds: int) -> Training:
     """Return the progress of all after a clock: curves get the mean loss of its pushes, and held-out rows score the epoch
     before, each partition's by the model that it pulled then."""
     active = head.active if head.visited else tuple(np.flatnonzero(~head.state.done).tolist())

@@ -13,7 +13,7 @@ from grouplearn.data.split import FINAL
 from grouplearn.models.metrics import metrics
 from grouplearn.models.metrics.metrics import MetricSums
 from grouplearn.models.state import Tensors
-from grouplearn.schedule.messages import Blocks, Part, Step, StepDone, Unit
+from grouplearn.schedule.messages import BlockRange, Part, Step, StepDone, Unit
 from grouplearn.train.block_sums import BlockSums
 from grouplearn.train.fit import accumulate, merge_sums, update, visit
 from grouplearn.train.job import StepRecord, UnitResult
@@ -22,7 +22,7 @@ from grouplearn.train.results.evaluation import Evaluation, conclude, evaluate
 from grouplearn.train.results.trials import Trials
 from grouplearn.train.sharded import averaging, pushing
 from grouplearn.train.sharded.averaging import ModelPart, Pieces
-from grouplearn.train.sharded.descent import News, Product, RoundPart
+from grouplearn.train.sharded.descent import Product, RoundPart, StateUpdate
 from grouplearn.train.sharded.pushing import PushPart
 
 
@@ -139,7 +139,7 @@ def product_bytes(product: Product) -> int:
         case PushPart():
             judged = 0 if product.note is None else _metric_bytes(product.note.judged)
             return _tensor_bytes(product.tensors) + judged
-        case News():
+        case StateUpdate():
             return sum(_tensor_bytes(each) for each in product.parts)
         case Pieces():
             return sum(product_bytes(each) for each in product.pieces)
@@ -225,15 +225,15 @@ class StepLog:
         )
 
 
-def _touch(one: Blocks | None, other: Blocks | None) -> bool:
+def _touch(one: BlockRange | None, other: BlockRange | None) -> bool:
     """Whether no block lies between these; between a worker's own and those that it took over there may be some."""
     if one is None or other is None or not len(one) or not len(other):
         return True
     return one.first <= other.last and other.first <= one.last
 
 
-def _around(one: Blocks | None, other: Blocks | None) -> Blocks | None:
+def _around(one: BlockRange | None, other: BlockRange | None) -> BlockRange | None:
     """Return the run of blocks that contains both."""
     if one is None or other is None:
         return one or other
-    return Blocks(min(one.first, other.first), max(one.last, other.last))
+    return BlockRange(min(one.first, other.first), max(one.last, other.last))

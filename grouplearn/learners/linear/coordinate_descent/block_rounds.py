@@ -17,7 +17,7 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray, Shard, StoredShard
 from grouplearn.kernels.linear import coordinate_descent as kernel
-from grouplearn.kernels.linear.generalised_linear import Penalties
+from grouplearn.kernels.linear.generalised_linear import GlmPenalties
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import Descended, Round
@@ -117,9 +117,9 @@ def group_of(
 ) -> kernel.GroupRounds:
     """Return the settings that all rounds of a group share, as the kernels take them."""
     tensors = state.tensors
-    cut = kernel.Blocks(*(np.ascontiguousarray(tensors[name][0]) for name in ("first", "form", "mean")))
-    penalties = Penalties(*(linear_model.column(configs, each) for each in (linear_model.L1, l2, TOLERANCE)))
-    shape = kernel.Shape(loss.name, len(configs), problem.n_outputs)
+    cut = kernel.ColumnBlocks(*(np.ascontiguousarray(tensors[name][0]) for name in ("first", "form", "mean")))
+    penalties = GlmPenalties(*(linear_model.column(configs, each) for each in (linear_model.L1, l2, TOLERANCE)))
+    shape = kernel.GroupShape(loss.name, len(configs), problem.n_outputs)
     unit = np.ascontiguousarray(tensors["unit"][0])
     return kernel.GroupRounds(
         shape, cut, tensors["complete"][0], unit, has_intercept(configs), penalties, leaps(configs)

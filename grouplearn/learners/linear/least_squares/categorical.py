@@ -26,7 +26,7 @@ _FAR = 1e4
 
 
 @dataclass(frozen=True, slots=True)
-class Parted:
+class CategoricalMoments:
     """Moments of one group, split into the columns [start, stop), never nonzero in the same row, and the others.
 
     ``square`` (K,) are the raw products of the run; ``beside`` (K, p) its products with the p other columns that are
@@ -58,7 +58,7 @@ class Parted:
         return np.concatenate([outside[: self.start], inside, outside[self.start :]])
 
 
-def parted(sums: Tensors) -> Parted | None:
+def parted(sums: Tensors) -> CategoricalMoments | None:
     """Return moments of sparse rows split at their longest run of such columns; None if that does not pay."""
     mean, total, size = sums["mean"], float(sums["total"]), sums["mean"].size
     products, beyond = sparse_moments.products(sums), sums["beyond"]
@@ -75,7 +75,7 @@ def parted(sums: Tensors) -> Parted | None:
     rest = np.zeros((outside.size + 1, outside.size + 1))
     rest[:-1, :-1], rest[-1, -1] = others, total
     cross = sums["cross"][:, 0]
-    return Parted(
+    return CategoricalMoments(
         start,
         stop,
         varying,

@@ -148,9 +148,9 @@ class LeastSquaresSolver(LinearStackLearner, MomentsLearner):
         return linear_model.artifact_of(state, index)
 
 
-def _penalties(configs: Sequence[Config], sums: Tensors) -> least_squares.Penalties:
+def _penalties(configs: Sequence[Config], sums: Tensors) -> least_squares.LeastSquaresPenalties:
     """Return the configs as the kernel takes them, for ``sums`` (G, ...)."""
-    return least_squares.Penalties(
+    return least_squares.LeastSquaresPenalties(
         l1=linear_model.column(configs, linear_model.L1),
         l2=linear_model.column(configs, linear_model.RIDGE_L2),
         tolerance=linear_model.column(configs, TOLERANCE),
@@ -208,7 +208,7 @@ def _sparse_models(
     return weights, intercept, loss, converged
 
 
-def _without_categories(parted: categorical.Parted, sums: Tensors, l2: float) -> tuple[FloatArray, float]:
+def _without_categories(parted: categorical.CategoricalMoments, sums: Tensors, l2: float) -> tuple[FloatArray, float]:
     """Return the weights (d,) and their objective, with the columns of the category eliminated."""
     products, beyond, linear = sparse_moments.products(sums), sums["beyond"], sums["cross"][:, 0]
     found = parted.solve(l2)

@@ -46,7 +46,7 @@ class _Pass:
     active: list[int]
     blocks: list[kernel.BlockRows]
     tensors: sgd_state.Arrays
-    descent: kernel.Descent
+    descent: kernel.SgdSettings
 
 
 class StochasticGradientSolver(LinearLearner, BatchesLearner, EpochsLearner):
@@ -156,7 +156,7 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner, EpochsLearner):
         """Return the state after these epochs over a block, or sooner, when a config is done; see ``EpochsLearner``."""
         begun = self._pass(problem, configs, state, block, Visit(epochs.start, 0, block.n_rows, begins=False))
         active, tensors, (visited,) = begun.active, begun.tensors, begun.blocks
-        given = kernel.Course(
+        given = kernel.SgdEpochs(
             *(epochs.start, block.first, problem.seed, pass_rows.seen(visited), block.totals.weight),
             linear_model.column([configs[index] for index in active], TOLERANCE),
             _PATIENCE,
@@ -323,7 +323,7 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner, EpochsLearner):
 
     def _descent(
         self, problem: Problem, configs: Sequence[Config], tensors: sgd_state.Arrays, whole: Totals
-    ) -> kernel.Descent:
+    ) -> kernel.SgdSettings:
         """Return the settings of the configs of a pack, as the kernels take them."""
         rate = linear_model.column(configs, LEARNING_RATE) * tensors["rate"]
         schedule = [config.get(SCHEDULE.name, SCHEDULE.default) for config in configs]
@@ -332,7 +332,7 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner, EpochsLearner):
         ends = np.array([unbounded or not averages(each) for each in configs]) | (tensors["l2"] == 0)
         bottou = np.maximum(rate * tensors["l2"], np.where(ends, batch_size / whole.n_rows, 0.0))
         decays = {"constant": np.zeros_like(rate), "inverse_sqrt": np.ones_like(rate), "bottou": bottou}
-        return kernel.Descent(
+        return kernel.SgdSettings(
             loss.name,
             rate,
             np.array([decays[str(name)][place] for place, name in enumerate(schedule)]),

@@ -42,12 +42,12 @@ def begun(problem: Problem, n: int, owes: bool, averages: bool) -> State:
     return State(tensors, np.zeros(n, dtype=bool))
 
 
-def models_of(tensors: Arrays) -> kernel.LinearModels:
+def models_of(tensors: Arrays) -> kernel.SgdModels:
     """Return the kernel's models of a state's tensors."""
-    return kernel.LinearModels(**{name: tensors.get(name) for name in _CHANGING})  # type: ignore[arg-type]
+    return kernel.SgdModels(**{name: tensors.get(name) for name in _CHANGING})  # type: ignore[arg-type]
 
 
-def tensors_of(models: kernel.LinearModels) -> Arrays:
+def tensors_of(models: kernel.SgdModels) -> Arrays:
     """Inverse of ``models_of``."""
     found = {name: getattr(models, name) for name in _CHANGING}
     return {name: value for name, value in found.items() if value is not None}

@@ -38,7 +38,7 @@ _SHARES = _Domain(lambda y: (y < 0) | (y > 1), "not between 0 and 1", "shares or
 
 
 @dataclass(frozen=True, slots=True)
-class Objective:
+class LightGBMObjective:
     """An objective: its ``labels``, ``link``, and the ``metric`` that is optimised by default.
 
     ``roots``: with reg_sqrt it is fitted to the labels' roots. ``renews``: once a tree has grown, its leaves are made anew from
@@ -55,23 +55,23 @@ class Objective:
 
 
 _NUMBERS = frozenset({NUMBER})
-OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
+OBJECTIVES: Mapping[str, LightGBMObjective] = MappingProxyType(
     {
         objective.name: objective
         for objective in (
-            Objective("regression", _NUMBERS, roots=True),
-            Objective("regression_l1", _NUMBERS, "mae", roots=True, renews=True),
-            Objective("huber", _NUMBERS, "mae"),
-            Objective("fair", _NUMBERS, "mae", roots=True),
-            Objective("poisson", _NUMBERS, "poisson_deviance", "exp", _NOT_NEGATIVE),
-            Objective("quantile", _NUMBERS, "pinball", roots=True, renews=True),
-            Objective("mape", _NUMBERS, "mape", roots=True, renews=True),
-            Objective("gamma", _NUMBERS, "gamma_deviance", "exp", _POSITIVE),
-            Objective("tweedie", _NUMBERS, "tweedie_deviance", "exp", _NOT_NEGATIVE),
-            Objective("cross_entropy", _NUMBERS, "cross_entropy", "logistic", _SHARES),
-            Objective("binary", frozenset({TWO_CLASSES}), link="logistic"),
-            Objective("multiclass", frozenset({SEVERAL_CLASSES}), link="softmax"),
-            Objective("multiclassova", frozenset({SEVERAL_CLASSES}), link="one_vs_all"),
+            LightGBMObjective("regression", _NUMBERS, roots=True),
+            LightGBMObjective("regression_l1", _NUMBERS, "mae", roots=True, renews=True),
+            LightGBMObjective("huber", _NUMBERS, "mae"),
+            LightGBMObjective("fair", _NUMBERS, "mae", roots=True),
+            LightGBMObjective("poisson", _NUMBERS, "poisson_deviance", "exp", _NOT_NEGATIVE),
+            LightGBMObjective("quantile", _NUMBERS, "pinball", roots=True, renews=True),
+            LightGBMObjective("mape", _NUMBERS, "mape", roots=True, renews=True),
+            LightGBMObjective("gamma", _NUMBERS, "gamma_deviance", "exp", _POSITIVE),
+            LightGBMObjective("tweedie", _NUMBERS, "tweedie_deviance", "exp", _NOT_NEGATIVE),
+            LightGBMObjective("cross_entropy", _NUMBERS, "cross_entropy", "logistic", _SHARES),
+            LightGBMObjective("binary", frozenset({TWO_CLASSES}), link="logistic"),
+            LightGBMObjective("multiclass", frozenset({SEVERAL_CLASSES}), link="softmax"),
+            LightGBMObjective("multiclassova", frozenset({SEVERAL_CLASSES}), link="one_vs_all"),
         )
     }
 )
@@ -98,7 +98,7 @@ _ROUNDED, _ALIKE = 0.02, 1e-14
 _IN_TEXT = re.compile(rb"^objective=([^\n]*)$", re.MULTILINE)
 
 
-def of_config(config: Config) -> Objective | None:
+def of_config(config: Config) -> LightGBMObjective | None:
     """Return the objective that a config names, None if it depends on the label."""
     name = config.get("objective")
     return None if name is None else OBJECTIVES.get(str(name))

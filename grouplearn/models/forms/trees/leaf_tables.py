@@ -23,7 +23,7 @@ _PER_PART, _PER_STEP = 20, 9
 
 
 @dataclass(frozen=True, slots=True)
-class Grown:
+class GroupForest:
     """The trees of some groups: their nodes, and of each tree the root, the place of its group, and the output it adds to."""
 
     groups: Sequence[int]
@@ -33,13 +33,13 @@ class Grown:
     output: IntArray
 
 
-def slots_of(grown: Iterable[Grown]) -> IntArray:
+def slots_of(grown: Iterable[GroupForest]) -> IntArray:
     """Return the numbers that any tree tests."""
     tested = [each.nodes.slot[np.isnan(each.nodes.value)] for each in grown]
     return np.unique(np.concatenate(tested)) if tested else np.empty(0, dtype=np.int64)
 
 
-def leaf_tables(grown: Sequence[Grown], depth: int) -> tuple[tuple[str, Any], ...] | None:
+def leaf_tables(grown: Sequence[GroupForest], depth: int) -> tuple[tuple[str, Any], ...] | None:
     """Return the table ``leaves``; None if a walk of ``depth`` steps is cheaper, or it would be large."""
     slots = slots_of(grown)
     n_leaves = sum(int((~np.isnan(each.nodes.value)).sum()) for each in grown)

@@ -43,7 +43,7 @@ from grouplearn.models.forms.form import (
     every,
     once,
 )
-from grouplearn.models.forms.trees.leaf_tables import MOST_CASES, MOST_SLOTS, Grown, leaf_tables
+from grouplearn.models.forms.trees.leaf_tables import MOST_CASES, MOST_SLOTS, GroupForest, leaf_tables
 from grouplearn.models.forms.trees.leaves import LeafSets
 from grouplearn.models.forms.trees.onnx_trees import tree_scores
 from grouplearn.models.forms.trees.walks import TreeWalks
@@ -124,7 +124,7 @@ def _forest(best: Sequence[Best], *, apart: bool) -> _Forest:
     return _Forest(tuple(each.group for each in best), *counts, with_negated(nodes) if mirrored else nodes, mirrored)
 
 
-def _grown(forest: _Forest, *, several: bool) -> Grown:
+def _grown(forest: _Forest, *, several: bool) -> GroupForest:
     """Return the trees of a forest as ``_roots`` has them; each leaf of value 0 is a tree of its own, after the other nodes."""
     nodes, last = forest.nodes, len(forest.nodes.slot)
     roots: list[int] = []
@@ -142,7 +142,7 @@ def _grown(forest: _Forest, *, several: bool) -> Grown:
         output += given
         counts.append(len(own))
     group = np.repeat(np.arange(len(counts)), counts)
-    return Grown(forest.groups, with_leaves(nodes, added), np.array(roots), group, np.array(output))
+    return GroupForest(forest.groups, with_leaves(nodes, added), np.array(roots), group, np.array(output))
 
 
 def _leaves_form(leaves: Any) -> LeafSets:

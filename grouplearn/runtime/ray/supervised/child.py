@@ -32,11 +32,11 @@ from grouplearn.runtime.ray.supervised.pipe import (
     Broken,
     Connected,
     Idle,
-    News,
     Orders,
     Pipe,
     PipeClosed,
-    Stop,
+    RunEvents,
+    StopRun,
     Unreadable,
 )
 from grouplearn.runtime.ray.supervised.processes import end_session, processes_named
@@ -62,7 +62,7 @@ class _User:
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
 
-    def report(self, news: News) -> tuple[Instruction, ...]:
+    def report(self, news: RunEvents) -> tuple[Instruction, ...]:
         """Report news and return orders; raises RunOver."""
         self._pipe.send(news)
         while (orders := self._heard(WATCH_SECONDS)) is None:
@@ -75,7 +75,7 @@ class _User:
 
     def _heard(self, seconds: float) -> tuple[Instruction, ...] | None:
         match self._pipe.receive(seconds):
-            case Stop(at_once):
+            case StopRun(at_once):
                 raise RunOver(at_once)
             case Orders(instructions):
                 return instructions

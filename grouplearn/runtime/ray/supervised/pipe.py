@@ -33,9 +33,9 @@ from grouplearn.schedule.messages import (
     Step,
 )
 from grouplearn.train.group_table import GroupTable
-from grouplearn.train.job import Job, Turn
+from grouplearn.train.job import Job, UnitTurns
 from grouplearn.train.results.ledger import RESULT_KINDS
-from grouplearn.train.results.trials import Carried
+from grouplearn.train.results.trials import TrialProgress
 from grouplearn.train.sharded.steps import StepAnswer
 
 #: How long the other side may take to receive a message.
@@ -73,13 +73,13 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The answer to ``News``: instructions, in order."""
+    """The answer to ``RunEvents``: instructions, in order."""
 
     instructions: tuple[Instruction, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopRun:
     """The run is over, or given up (``at_once``): workers must be reset, or ended."""
 
     at_once: bool = False
@@ -141,7 +141,7 @@ Happened = Joined | Absent | Lost | Leaving | UnitEnded | StepEnded
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class RunEvents:
     """The events of a run, in order, and the epochs done by unit since the last news; the child waits for Orders."""
 
     run: int
@@ -166,11 +166,11 @@ class Idle:
 
 
 #: The types in results written by workers; trials of a search include their states.
-WRITTEN_KINDS = (*RESULT_KINDS, Carried)
+WRITTEN_KINDS = (*RESULT_KINDS, TrialProgress)
 KINDS = (
     *WRITTEN_KINDS, Absent, Averages, Begin, Broken, Cluster, Connected, Dataset, DatasetFiles, Discard, Dismiss, EpochRound,
-    Finish, GroupTable, Idle, Job, Joined, LearnerCode, Leaving, Lists, Load, Lost, News, Orders, Part, Release, Run, RunStep,
-    Step, StepAnswer, StepEnded, Stop, Label, Turn, UnitEnded,
+    Finish, GroupTable, Idle, Job, Joined, LearnerCode, Leaving, Lists, Load, Lost, RunEvents, Orders, Part, Release, Run,
+    RunStep, Step, StepAnswer, StepEnded, StopRun, Label, UnitTurns, UnitEnded,
 )  # fmt: skip
 
 

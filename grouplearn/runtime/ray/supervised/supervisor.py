@@ -23,7 +23,7 @@ from grouplearn.data.files.own_files import own_directory
 from grouplearn.failures import TrainingFailed
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.runtime.ray.learner_code import handed_over
-from grouplearn.runtime.ray.supervised.pipe import PULSE, Connected, Idle, Pipe, PipeClosed, Stop
+from grouplearn.runtime.ray.supervised.pipe import PULSE, Connected, Idle, Pipe, PipeClosed, StopRun
 from grouplearn.runtime.ray.supervised.processes import end_leftovers, end_session
 
 #: How often cancellation is checked.
@@ -138,7 +138,7 @@ class Child:
         """Abort a run; return whether the child can be used for another one."""
         deadline = time.monotonic() + ABORT_SECONDS
         try:
-            self.send(Stop(at_once=True))
+            self.send(StopRun(at_once=True))
             while time.monotonic() < deadline:
                 if self.receive() == Idle(run):
                     return True

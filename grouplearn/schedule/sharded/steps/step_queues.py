@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from grouplearn.schedule.sharded.steps.unit_progress import Ready
+from grouplearn.schedule.sharded.steps.unit_progress import ReadyStep
 
-MayBegin = Callable[[Ready], bool]
+MayBegin = Callable[[ReadyStep], bool]
 
 
 class StepQueues:
@@ -19,9 +19,9 @@ class StepQueues:
     takes_over = False
 
     def __init__(self) -> None:
-        self._queues: defaultdict[int, deque[Ready]] = defaultdict(deque)
+        self._queues: defaultdict[int, deque[ReadyStep]] = defaultdict(deque)
 
-    def push(self, ready: Ready) -> Iterable[int]:
+    def push(self, ready: ReadyStep) -> Iterable[int]:
         """Queue a task; return the places whose workers may want it."""
         line = self._queues[ready.place]
         if ready.urgent:
@@ -30,7 +30,7 @@ class StepQueues:
             line.append(ready)
         return (ready.place,)
 
-    def take(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> Ready | None:  # noqa: ARG002
+    def take(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> ReadyStep | None:  # noqa: ARG002
         """Return the next task of a free worker that can work at ``places``, the first place first; None if there is none."""
         found = (self._first(place, may_begin) for place in places)
         return next((each for each in found if each is not None), None)
@@ -39,7 +39,7 @@ class StepQueues:
         """Return those of ``places`` whose workers may wait for a step to end."""
         return [place for place in places if self._queues[place]]
 
-    def take_over(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> Ready | None:  # noqa: ARG002
+    def take_over(self, worker: int, places: Sequence[int], may_begin: MayBegin) -> ReadyStep | None:  # noqa: ARG002
         """Return a task from another place for a free worker that found none at its own ``places``; None if there is none."""
         return None
 
@@ -59,7 +59,7 @@ class StepQueues:
         del unit
         return ()
 
-    def _first(self, place: int, may_begin: MayBegin) -> Ready | None:
+    def _first(self, place: int, may_begin: MayBegin) -> ReadyStep | None:
         line = self._queues[place]
         while line and line[0].void:
             line.popleft()

@@ -18,7 +18,7 @@ class _Sums:
     taken: tuple[int, ...]
 
 
-class Pass:
+class PassSums:
     """A pass in which every place adds its sums once.
 
     ``lazy``: a step takes the sums that are ready, so that they are passed on from place to place. Sums are kept until the

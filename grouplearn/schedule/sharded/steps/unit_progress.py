@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from grouplearn.schedule.invariants import require
-from grouplearn.schedule.messages import EPOCH, Blocks, EpochRound, Part, Push, Step, StepKind, Unit
+from grouplearn.schedule.messages import EPOCH, BlockRange, EpochRound, Part, Push, Step, StepKind, Unit
 from grouplearn.schedule.sharded.steps.products import Products
-from grouplearn.schedule.sharded.steps.sums import Pass
+from grouplearn.schedule.sharded.steps.sums import PassSums
 from grouplearn.schedule.visit_order import visits
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class ReadyStep:
     """A step that may begin at a place; void once the unit's progress has a later ``generation``.
 
     ``urgent``: others wait for its product. ``alone``: no other step of the unit may run at the same time. ``partition``,
@@ -27,7 +27,7 @@ class Ready:
     place: int
     kind: StepKind
     epoch: int
-    blocks: Blocks | None = None
+    blocks: BlockRange | None = None
     urgent: bool = False
     alone: bool = False
     partition: Part | None = None
@@ -48,7 +48,7 @@ class Ready:
         """Whether it may begin at any place that the unit has not visited yet."""
         return self.kind == "train" and self.blocks is None
 
-    def at(self, place: int, blocks: Blocks) -> Ready:
+    def at(self, place: int, blocks: BlockRange) -> ReadyStep:
         """Return the same task for one place."""
         return replace(self, place=place, blocks=blocks)
 
@@ -75,23 +75,23 @@ class UnitProgress(ABC):
     over: bool
 
     @abstractmethod
-    def begin(self) -> list[Ready]:
+    def begin(self) -> list[ReadyStep]:
         """Return the tasks that may begin first."""
 
     @abstractmethod
-    def takes(self, ready: Ready) -> tuple[int, ...]:
+    def takes(self, ready: ReadyStep) -> tuple[int, ...]:
         """Return the steps whose products a task takes if it begins now, the state first."""
 
-    def before(self, ready: Ready) -> tuple[int, ...]:  # noqa: ARG002
+    def before(self, ready: ReadyStep) -> tuple[int, ...]:  # noqa: ARG002
         """Return the step whose product a task takes besides those that its stage has in common."""
         return ()
 
-    def pushes(self, ready: Ready) -> tuple[Push, ...]:  # noqa: ARG002
+    def pushes(self, ready: ReadyStep) -> tuple[Push, ...]:  # noqa: ARG002
         """Return the pushes that made the model of a result, with a parameter server."""
         return ()
 
     @abstractmethod
-    def started(self, ready: Ready, step: Step) -> None:
+    def started(self, ready: ReadyStep, step: Step) -> None:
         """Record that a task returned here begins as ``step``."""
 
     @abstractmethod
@@ -99,11 +99,11 @@ class UnitProgress(ABC):
         """Whether the product of the running ``step`` is still wanted."""
 
     @abstractmethod
-    def done(self, step: Step, worker: int, place: int, more: bool) -> list[Ready]:
+    def done(self, step: Step, worker: int, place: int, more: bool) -> list[ReadyStep]:
         """Record that an expected step is done; return what may begin now."""
 
     @abstractmethod
-    def lost(self, lost_step: int | None) -> list[Ready]:
+    def lost(self, lost_step: int | None) -> list[ReadyStep]:
         """Record the loss of a worker with its products, and of ``lost_step`` of this unit; return all that may begin."""
 
     @abstractmethod
@@ -118,13 +118,13 @@ class SingleState(UnitProgress):
     training resumes from the other one, or from the start. A running step has its inputs.
     """
 
-    def __init__(self, unit: Unit, shards: Mapping[int, Blocks], epochs: int, products: Products) -> None:
+    def __init__(self, unit: Unit, shards: Mapping[int, BlockRange], epochs: int, products: Products) -> None:
         require(len(shards) > 0, f"the group of unit {unit.id} is on no worker")
         self.unit, self.generation, self.over = unit, 0, False
         self._shards, self._epochs, self._products = shards, epochs, products
         self._state: _State | None = None
         self._older: _State | None = None
-        self._pass: Pass | None = None
+        self._pass: PassSums | None = None
         self._single: tuple[int, int] | None = None  # step and place of a step that runs alone
         self._last_place = next(iter(shards))
 
@@ -133,11 +133,11 @@ class SingleState(UnitProgress):
         """The places that have the group's rows."""
         return tuple(self._shards)
 
-    def begin(self) -> list[Ready]:
+    def begin(self) -> list[ReadyStep]:
         """Return the tasks that may begin first."""
         return [self._ready(self._first_place(), "init", 0, urgent=True)]
 
-    def takes(self, ready: Ready) -> tuple[int, ...]:  # noqa: ARG002
+    def takes(self, ready: ReadyStep) -> tuple[int, ...]:  # noqa: ARG002
         """Return the steps whose products a task takes if it begins now, the state first."""
         if self._state is None:
             return ()
@@ -145,7 +145,7 @@ class SingleState(UnitProgress):
             return (self._state.step,)
         return (self._state.step, *(self._pass.unmerged if self._pass.complete else self._pass.offered()))
 
-    def started(self, ready: Ready, step: Step) -> None:
+    def started(self, ready: ReadyStep, step: Step) -> None:
         """Record that a task returned here begins as ``step``."""
         require(not ready.void and not self.over, f"step {step.id} of unit {self.unit.id} comes too late")
         require(self._single is None, f"a step of unit {self.unit.id} runs that nothing may run beside")
@@ -159,7 +159,7 @@ class SingleState(UnitProgress):
         single = self._single is not None and self._single[0] == step
         return not self.over and (single or (self._pass is not None and self._pass.is_running(step)))
 
-    def done(self, step: Step, worker: int, place: int, more: bool) -> list[Ready]:
+    def done(self, step: Step, worker: int, place: int, more: bool) -> list[ReadyStep]:
         """Record that an expected step is done; return what may begin now."""
         self._last_place = place
         if self._pass is not None and self._pass.is_running(step.id):
@@ -172,7 +172,7 @@ class SingleState(UnitProgress):
         self._advance(self._made(step, worker, more))
         return self._go_on()
 
-    def lost(self, lost_step: int | None) -> list[Ready]:
+    def lost(self, lost_step: int | None) -> list[ReadyStep]:
         """Record the loss of a worker with its products, and of ``lost_step`` of this unit; return all that may begin."""
         if self._older is not None and self._older.step not in self._products:
             self._older = None
@@ -215,23 +215,23 @@ class SingleState(UnitProgress):
             self._pass.drop()
             self._pass = None
 
-    def _spread(self, lazy: bool) -> list[Ready]:
+    def _spread(self, lazy: bool) -> list[ReadyStep]:
         """Begin a pass over all shards."""
-        self._pass = Pass(self._shards, lazy, self._products)
+        self._pass = PassSums(self._shards, lazy, self._products)
         return self._visit_all(self.places)
 
-    def _visit_all(self, places: tuple[int, ...]) -> list[Ready]:
+    def _visit_all(self, places: tuple[int, ...]) -> list[ReadyStep]:
         kind, epoch = self._pass_kind(), self._now.epoch
         return [self._ready(place, kind, epoch, self._shards[place]) for place in places]
 
-    def _conclude(self) -> list[Ready]:
+    def _conclude(self) -> list[ReadyStep]:
         """End a pass, whose sums are all made: the worker that made the last ones merges them."""
         return [self._ready(self._last_place, "finish" if self._now.over else "update", self._now.epoch, urgent=True)]
 
     def _ready(
-        self, place: int, kind: StepKind, epoch: int, blocks: Blocks | None = None, urgent: bool = False
-    ) -> Ready:
-        return Ready(self, self.generation, place, kind, epoch, blocks, urgent, kind == "train")
+        self, place: int, kind: StepKind, epoch: int, blocks: BlockRange | None = None, urgent: bool = False
+    ) -> ReadyStep:
+        return ReadyStep(self, self.generation, place, kind, epoch, blocks, urgent, kind == "train")
 
     @property
     def _now(self) -> _State:
@@ -250,7 +250,7 @@ class SingleState(UnitProgress):
         """Return the place that makes the initial state."""
 
     @abstractmethod
-    def _go_on(self) -> list[Ready]:
+    def _go_on(self) -> list[ReadyStep]:
         """Return the tasks that may begin after the newest state."""
 
     @abstractmethod
@@ -266,7 +266,7 @@ class Algebraic(SingleState):
     """
 
     def __init__(
-        self, unit: Unit, shards: Mapping[int, Blocks], epochs: int, products: Products, eager: bool = False
+        self, unit: Unit, shards: Mapping[int, BlockRange], epochs: int, products: Products, eager: bool = False
     ) -> None:
         super().__init__(unit, shards, epochs, products)
         self._eager = eager
@@ -275,7 +275,7 @@ class Algebraic(SingleState):
         # Packs begin at different workers.
         return self.places[self.unit.id % len(self.places)]
 
-    def _go_on(self) -> list[Ready]:
+    def _go_on(self) -> list[ReadyStep]:
         return self._spread(lazy=not self._now.over and not self._eager)
 
     def _pass_kind(self) -> StepKind:
@@ -292,7 +292,7 @@ class Sequential(SingleState):
     def __init__(
         self,
         unit: Unit,
-        shards: Mapping[int, Blocks],
+        shards: Mapping[int, BlockRange],
         epochs: int,
         products: Products,
         evaluate_epochs: bool = False,
@@ -304,20 +304,20 @@ class Sequential(SingleState):
     def _first_place(self) -> int:
         return self._route(0)[0][0]
 
-    def _go_on(self) -> list[Ready]:
+    def _go_on(self) -> list[ReadyStep]:
         state = self._now
         if state.over or state.visit == self._visit_count(state.epoch):
             return self._spread(lazy=False)
         return [self._next_visit()]
 
-    def _route(self, epoch: int) -> tuple[tuple[int, Blocks], ...]:  # noqa: ARG002
+    def _route(self, epoch: int) -> tuple[tuple[int, BlockRange], ...]:  # noqa: ARG002
         """Return which place visits which blocks in an epoch, in order."""
         return self._visits
 
     def _visit_count(self, epoch: int) -> int:
         return len(self._route(epoch))
 
-    def _next_visit(self) -> Ready:
+    def _next_visit(self) -> ReadyStep:
         place, blocks = self._route(self._now.epoch)[self._now.visit]
         return self._ready(place, "train", self._now.epoch, blocks)
 

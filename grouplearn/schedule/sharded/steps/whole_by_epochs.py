@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grouplearn.schedule.messages import Blocks, Step, Unit
+from grouplearn.schedule.messages import BlockRange, Step, Unit
 from grouplearn.schedule.sharded.assignment import Assignment
 from grouplearn.schedule.sharded.steps.products import Products
-from grouplearn.schedule.sharded.steps.unit_progress import Ready, UnitProgress
+from grouplearn.schedule.sharded.steps.unit_progress import ReadyStep, UnitProgress
 from grouplearn.schedule.workload import Workload
 
 
@@ -38,7 +38,7 @@ class WholeByEpochs:
         """Whether the unit was begun on a worker that was lost."""
         return unit.id in self._resting
 
-    def begin(self, worker: int, unit: Unit) -> list[Ready]:
+    def begin(self, worker: int, unit: Unit) -> list[ReadyStep]:
         """Begin such a unit on a worker, or resume an interrupted one; return the steps that may begin."""
         if unit.id in self._resting:
             self._at[worker], lost_step = self._resting.pop(unit.id)
@@ -46,7 +46,7 @@ class WholeByEpochs:
         make = self._assignment.progress
         if make is None:
             raise AssertionError("no unit suits where there are no steps")
-        blocks = Blocks(0, self._workload.blocks_of(unit))
+        blocks = BlockRange(0, self._workload.blocks_of(unit))
         self._at[worker] = make(unit, {slot_of(unit): blocks}, self._products)
         return self._at[worker].begin()
 
