@@ -149,7 +149,7 @@ TOLD = {
 }  # fmt: skip
 
 
-@pytest.mark.examples(4)
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("name", TOLD)
 def test_what_is_damaged_is_named(broken: Path, tmp_path: Path, name: str) -> None:
     damage, statement, told = TOLD[name]

@@ -44,6 +44,7 @@ def con(database: Path) -> Iterator[grouplearn.Connection]:
         yield connection
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("name", LEARNERS)
 @pytest.mark.parametrize("newline", ["", None], ids=["exact", "line by line"])
 def test_a_sql_script_predicts_the_same(

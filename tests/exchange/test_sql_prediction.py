@@ -13,6 +13,7 @@ from predictions import SHOWN, assert_same, by_function, by_macro, by_plain_macr
 import grouplearn
 
 
+@pytest.mark.examples(8)
 @pytest.mark.parametrize("name", MODELS)
 def test_macro_and_function_agree(con: grouplearn.Connection, name: str) -> None:
     expected = by_function(con, name)

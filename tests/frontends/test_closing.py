@@ -75,6 +75,7 @@ STATEMENTS = {
 }
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("by", ["execute", "sql"])
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_a_connection_that_runs_a_statement_of_ours_is_not_closed(

@@ -428,6 +428,7 @@ def test_a_file_can_be_made_for_an_older_duckdb(tmp_path: Any) -> None:
     assert made[0][0].startswith("v1.5.0")
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("read", ["fetchall", "df", "arrow"])
 @pytest.mark.parametrize(
     "statement", ["TRAIN OR REPLACE MODEL m USING linear_regression PREDICT y FROM t", "SHOW MODELS"]

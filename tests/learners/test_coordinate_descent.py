@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse
 from helpers.stacks import stack_of
+from helpers.thorough import covering
 from sklearn.linear_model import Lasso, LogisticRegression
 
 import grouplearn
@@ -290,6 +291,7 @@ def listed(kind: str, n: int = 3000) -> tuple[Shard, Any]:
     return Shard(x, labels(kind, score, random), np.ones(n)), (("k0", 30), ("k1", 30), ("tags", 90))
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize("config", [{"l2": 0.1}, {"l1": 2.0, "l2": 0.0}], ids=str)
 @pytest.mark.parametrize("kind", ["least squares", "logistic", "poisson", "svm"])
 def test_leaps_go_where_epochs_creep(kind: str, config: Config) -> None:
@@ -305,9 +307,10 @@ def test_leaps_go_where_epochs_creep(kind: str, config: Config) -> None:
     assert near[0] <= 0.6 * near[1]
 
 
-@pytest.mark.parametrize("selection", ["cyclic", "greedy"])
-@pytest.mark.parametrize("acceleration", ["leaps", "none"])
-@pytest.mark.parametrize("kind", ["least squares", "logistic", "poisson", "svm"])
+@pytest.mark.parametrize(
+    ("kind", "acceleration", "selection"),
+    covering(["least squares", "logistic", "poisson", "svm"], ["leaps", "none"], ["cyclic", "greedy"]),
+)
 def test_with_l1_the_end_is_known_where_slopes_show_it(kind: str, acceleration: str, selection: str) -> None:
     """No slope at the end is off by much more than the square root of the tolerance; far from the end none says so."""
     shard, items = listed(kind)

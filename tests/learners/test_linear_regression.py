@@ -366,6 +366,7 @@ def _least_by_angles(shard, config):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.examples(16)
 @pytest.mark.parametrize("rows", [100_000, 70])
 @pytest.mark.parametrize("seed", range(24))
 def test_l1_beside_an_outlier_ends_at_the_least_objective_or_says_that_it_has_not(seed, rows):

@@ -44,6 +44,7 @@ def least(loss: str, shard: Shard, y: np.ndarray) -> np.ndarray:
     return found.value
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize("loss", LEARNERS)
 @pytest.mark.parametrize(("rows", "columns"), [(30, 50), (60, 300)])
 def test_epochs_and_stacks_end_at_the_least_objective(loss: str, rows: int, columns: int) -> None:
@@ -93,6 +94,7 @@ def test_it_stops_on_rows_where_it_is_told_to() -> None:
         learner.solve(problem, CONFIGS, stack_of([shard] * 40), lambda _: None, cancelled)
 
 
+@pytest.mark.examples(1)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_what_the_gradient_does_not_prove_is_not_said_to_have_converged(seed: int) -> None:
     """Beside rows of 10,000s the steps of a guessed matrix promise nothing at 1.8 times the least objective."""

@@ -120,6 +120,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.examples(8)
 @pytest.mark.parametrize(("shape", "loss"), PAIRS)
 def test_objectives_are_the_least(shape: str, loss: str) -> None:
     shard = made(shape, loss)

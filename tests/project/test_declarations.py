@@ -112,7 +112,10 @@ def test_nobody_else_asks_which_learner_or_access_pattern_there_is() -> None:
 
 
 def test_what_is_allowed_is_there() -> None:
-    assert set(ALLOWED) <= {path for path in modules() if [*findings((PACKAGE / path).read_text(encoding="utf-8"))]}
+    there = modules()
+    assert [
+        path for path in ALLOWED if path not in there or not [*findings((PACKAGE / path).read_text(encoding="utf-8"))]
+    ] == []
 
 
 @pytest.mark.parametrize(

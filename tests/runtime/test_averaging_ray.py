@@ -20,6 +20,7 @@ def ran(on_ray: RayRuntime, job: Job, averages: Averages, watcher: Watcher | Non
     return on_ray.run(job, machine, 2, watcher or Watcher(), lambda: False)
 
 
+@pytest.mark.thorough
 @pytest.mark.examples(1)
 @pytest.mark.parametrize(("patience", "reduce"), [(None, "scatter"), (2, "tree")])
 def test_workers_that_are_killed_cost_no_bit(on_ray: RayRuntime, patience: int | None, reduce: str) -> None:

@@ -370,6 +370,7 @@ def test_workers_lost_in_every_kind_of_step_cost_time_and_no_bit(
     assert models(results) == expected(case, 4)
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("kind", ["work", "reduce", "update"])
 @pytest.mark.parametrize("kept", [True, False])
 def test_workers_lost_in_a_long_epoch_cost_its_last_rounds(

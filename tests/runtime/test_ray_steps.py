@@ -40,7 +40,7 @@ SPLIT = ("linear, folds", "binary, patience", "mlp, binary, patience", "network,
 MORE = ("multinomial", "mlp, regression", "network, binary, patience")
 
 
-@pytest.mark.examples(2)
+@pytest.mark.examples(1)
 @pytest.mark.parametrize("case", SPLIT + MORE if THOROUGH else SPLIT)
 def test_split_between_actors_is_whole_bit_by_bit(on_ray: RayRuntime, case: str) -> None:
     a_job = CASES[case]

@@ -172,7 +172,7 @@ def test_data_parallel_on_processes() -> None:
     m are the bytes of a model's parameters in single precision. What the members say of the finished models moves once more.
     """
     pytest.importorskip("ray")
-    features, hidden, rows, batch, epochs, workers = 6, 128, 40_000, 256, 8, 2
+    features, hidden, rows, batch, epochs, workers = 6, 128, 20_000, 256, 4, 2
     names = [f"x{number}" for number in range(features)]
     columns = ", ".join(f"hash(i, {number}) % 1000 / 1000 AS {name}" for number, name in enumerate(names))
     with grouplearn.connect(progress=False) as con:

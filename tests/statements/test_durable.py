@@ -131,6 +131,7 @@ def test_packs_over_blocks_go_on_beside_fewer_others(path: Path, monkeypatch: py
     assert [answer(path, query) for query in (MODELS, table)] == expected
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("prompt_ledger")
 def test_a_run_dies_again_and_again(path: Path, trained: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     models = undisturbed(path, STATEMENTS["mlp"])

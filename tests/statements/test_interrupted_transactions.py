@@ -215,7 +215,7 @@ def test_two_presses_at_any_two_lines_leave_no_transaction_and_no_traceback(
         return pressing.lines
 
     lines = run()
-    for first in range(1, lines, 1 if THOROUGH else 17):
+    for first in range(1, lines, 1 if THOROUGH else 37):
         for later in (1, 5, 25):
             with pytest.raises((KeyboardInterrupt, duckdb.Error)):
                 run(first, first + later)

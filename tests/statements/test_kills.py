@@ -1,6 +1,6 @@
 """The user's process is killed at random instants, again and again, and RESUME ends with the models of an undisturbed run.
 
-One instant of one kind of run by default; ``GROUPLEARN_KILLS=50`` has as many as that, and prints what they cost.
+``make thorough`` has one instant of one kind of run; ``GROUPLEARN_KILLS=50`` has as many as that, and prints what they cost.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STATEMENTS = {
     "trees": TRAIN.format(f"gbdt PREDICT y {FEATURES} OVER GRID (num_leaves IN (4, 8, 16))", "num_iterations = 150"),
     "search": TRAIN.format(
         f"mlp PREDICT y {FEATURES} OVER PBT (learning_rate BETWEEN 1e-4 AND 1 LOG)",
-        "epochs = 24, interval = 4, seed = 2",
+        "epochs = 12, interval = 4, seed = 2",
     ),
 }
 MODELS = "SELECT group_id, config, sha256 FROM grouplearn.artifacts ORDER BY ALL"
@@ -133,7 +133,10 @@ def nothing_is_left(process: subprocess.Popen[str], disturbed: Place) -> None:
     assert list(disturbed.temporary.iterdir()) == []
 
 
-@pytest.mark.parametrize("kind", STATEMENTS if "GROUPLEARN_KILLS" in os.environ else ["search"])
+@pytest.mark.parametrize(
+    "kind",
+    STATEMENTS if "GROUPLEARN_KILLS" in os.environ else [pytest.param("search", marks=pytest.mark.thorough)],
+)
 def test_killed_at_random_instants(table: Path, tmp_path: Path, kind: str) -> None:
     pytest.importorskip("lightgbm")
     drawn, statement, costs = random.Random(f"{kind} 7"), STATEMENTS[kind], Costs()

@@ -102,6 +102,7 @@ def test_every_group_has_a_model_before_any_has_all_of_the_time(con: grouplearn.
     assert {status for (status,) in rows(con, "SELECT status FROM m")} == {"stopped"}
 
 
+@pytest.mark.examples(6)
 @pytest.mark.parametrize(
     ("seconds", "what", "options"),
     [

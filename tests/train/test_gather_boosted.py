@@ -125,6 +125,7 @@ GRIDS: dict[str, tuple[Config, ...]] = {
 }
 
 
+@pytest.mark.examples(12)
 @pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("label", METRIC)
 def test_together_is_alone(label: Label, grid: str, alone: list[int]) -> None:
@@ -133,6 +134,7 @@ def test_together_is_alone(label: Label, grid: str, alone: list[int]) -> None:
         assert len(set(alone)) <= {NUMBER: 0, TWO_CLASSES: 3, SEVERAL_CLASSES: 3}[label]
 
 
+@pytest.mark.examples(12)
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("label", METRIC)
@@ -143,6 +145,7 @@ def test_rows_of_all_kinds(label: Label, seed: int, weights: bool) -> None:
     assert_as_alone(changed(given, class_weight="balanced", holds_out=False))
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize("metric", ["log_loss", "auc", "accuracy", "f1"])
 @pytest.mark.parametrize("label", [TWO_CLASSES, SEVERAL_CLASSES])
 def test_curves_of_any_metric(label: Label, metric: str) -> None:

@@ -62,7 +62,7 @@ def weights(con: Any, statement: str) -> tuple[list[Any], np.ndarray]:
     return names, np.array(values, float)
 
 
-@pytest.mark.examples(4)
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(("learner", "way", "rest"), covering(LABELS, WAYS, RESTS))
 def test_an_array_has_the_weights_of_its_values_as_columns(con: Any, learner: str, way: str, rest: str) -> None:
     about = f"USING {learner} PREDICT {LABELS[learner]} FEATURES ({{}}, onehot(word), u) FROM t GROUP BY g {rest} {WAYS[way]}"
@@ -88,6 +88,7 @@ def test_an_array_beside_a_category_of_many_values_is_kept_without_zeros(
     assert metrics[0] == pytest.approx(metrics[1], rel=1e-4)
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("learner", LABELS)
 def test_macro_function_and_table_agree_and_rows_with_a_missing_value_have_no_prediction(
     con: Any, learner: str

@@ -253,6 +253,7 @@ SOLVERS = ("lbfgs", "coordinate_descent", "sgd")
 MODELS = "FROM (SELECT * EXCLUDE (model) FROM grouplearn.artifacts) ORDER BY ALL"
 
 
+@pytest.mark.examples(1)
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_a_run_over_lists_that_died_is_resumed_with_the_same_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, solver: str

@@ -166,6 +166,7 @@ def marked(error: str) -> tuple[str, str]:
     return lines[0], lines[number][start:end]
 
 
+@pytest.mark.thorough
 def test_a_resumed_run_has_the_option_of_a_new_operator(package: Path, tmp_path: Path) -> None:
     text = TRAIN.format("operator = 'patient', patience = 2, workers = 1")
     _, ended = said(package, tmp_path / "resumed.db", TABLE, text, IMPATIENT="")

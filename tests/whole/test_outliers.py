@@ -58,6 +58,7 @@ def test_an_intercept_costs_no_epochs_beside_an_outlier(size: float) -> None:
     assert objective == pytest.approx(1.0398318954, rel=1e-7)  # SciPy's L-BFGS-B on the split weights
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(
     ("rows", "columns", "size", "groups"), [(15, 25, 1e4, 1), (120, 150, 1e3, 1), (100, 130, 1e4, 2)]
 )

@@ -206,6 +206,7 @@ def unknown(tmp_path: Path) -> Iterator[Any]:
         yield con
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize(
     "statement",
     [

@@ -46,7 +46,7 @@ def test_bitwise_the_same_model(name: str) -> None:
     expected = model_bits(name, *FIRST)
     assert len(expected[0]) == 6 * 4
     number = registry.names().index(name)
-    for setting in OTHERS if THOROUGH else [OTHERS[(number + more) % len(OTHERS)] for more in (0, 1)]:
+    for setting in OTHERS if THOROUGH else OTHERS[number % len(OTHERS) :][:1]:
         assert model_bits(name, *setting) == expected, setting
 
 
@@ -107,7 +107,7 @@ BESIDE_WIDE = {
 RESTS = ("", "VALIDATE SAMPLE 30%", "VALIDATE FOLDS 3")
 
 
-@pytest.mark.examples(18)
+@pytest.mark.examples(8)
 @pytest.mark.parametrize(
     ("name", "options", "rest", "features"),
     [

@@ -41,7 +41,7 @@ def area(rows: list[tuple[str, list[float]]], classes: int) -> float:
     return float(np.mean([roc_auc_score(labels == k, shares[:, k]) for k in range(classes)]))
 
 
-@pytest.mark.examples(4)
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("name", LEARNERS)
 def test_every_way_to_predict_ranks_alike(name: str, classes: int) -> None:

@@ -51,6 +51,7 @@ def test_a_group_alone_is_as_among_others(con: grouplearn.Connection, learner: s
         assert alone == [row for row in together if row[0] == [group]]
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize(
     "source",
@@ -65,6 +66,7 @@ def test_order_and_types_of_rows_do_not_matter(con: grouplearn.Connection, learn
     assert trained(con, learner, source, "VALIDATE NONE") == trained(con, learner, more="VALIDATE NONE")
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize("more", ["WITH (workers = 1)", "WITH (workers = 3)", "WITH (operator = 'gap', workers = 2)",
                                   "WITH (operator = 'model_task_parallel', workers = 2)"])  # fmt: skip
