@@ -123,7 +123,9 @@ def test_a_query_of_duckdb_that_runs_refuses_and_leaves_predict_as_it_was(con: g
         return x
 
     con.create_function("slow", slow, [int], int)
-    thread = threading.Thread(target=lambda: con.execute("SELECT sum(slow(x)) FROM t WHERE y = 3").fetchall())
+    # Its rows are made in one call: between execute() and fetchall() the connection could be closed.
+    sums = "CREATE TABLE sums AS SELECT sum(slow(x)) FROM t WHERE y = 3"
+    thread = threading.Thread(target=lambda: con.execute(sums))
     thread.start()
     assert reached.wait(30)
     with pytest.raises(duckdb.ResourceInUseException):
