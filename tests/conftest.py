@@ -39,12 +39,13 @@ if "GROUPLEARN_EXPLORE" not in os.environ and importlib.util.find_spec("hypothes
 
 #: The files that take longest: where two run at a time, none of them is to begin when the others have ended.
 LONGEST = (
-    "ray_faults", "single_precision", "ray", "slt", "docs", "ray_steps", "expressions", "durable", "rules", "networks", "steps",
-    "names", "dbt", "magics", "same_model", "damaged", "hostile_runs", "mutants", "trust", "durable_inside", "faults",
-    "durable_searches", "gang_members", "every_pair", "flights", "classes", "end_to_end", "kills", "wide", "prediction",
-    "interrupting", "poisoned", "stock_shell", "plain_python", "searching", "model", "typed", "outside", "resources", "mlp",
-    "gbdt", "averaging_runs", "coordinate_runs", "exports", "hostile_files", "ray_directories", "stored_rows", "same_bits",
-    "coordinate_ray", "averaging_ray", "mop_ray", "ray_address", "ray_neighbours", "traffic", "nested", "predicting", "marimo",
+    "slt", "docs", "same_model", "ray_steps", "hostile_files", "durable", "prediction",
+    "rules", "kept_models", "same_bits", "ray_faults", "classes", "outside", "snapshots", "faults", "sql_prediction",
+    "every_pair", "stored_rows", "searching", "coordinate_runs", "dbt", "exports", "coordinate_descent", "durable_inside",
+    "networks", "names", "ray_neighbours", "model", "all_rows", "evaluation", "gather_boosted", "wide", "conformance",
+    "interrupts", "adbc", "models_of_few_rows", "mop_ray", "changed_names", "stock_shell", "plain_python", "typed", "nested",
+    "coordinate_ray", "pushes_ray", "lists", "outliers", "averaging_runs", "tied_trees", "several_epochs", "ray_directories",
+    "own_learners", "closing", "magics", "shell", "ray_address", "pages", "durable_runs", "other_versions",
 )  # fmt: skip
 
 
