@@ -25,7 +25,7 @@ class Label:
 
     @classmethod
     def named(cls, name: str) -> Label:
-        """Return the label of that name; any other name is that of a learner without a label."""
+        """Return the label of that name; any other name means a learner without a label."""
         return next((each for each in LABELLED if each.name == name), cls(name, is_given=False))
 
     @property

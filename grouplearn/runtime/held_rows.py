@@ -37,7 +37,7 @@ class HeldRows:
         self._cells: defaultdict[int, dict[int, dict[int, Cell]]] = defaultdict(dict)  # by group and unit
 
     def load(self, group: int, blocks: BlockRange) -> None:
-        """Note a run of blocks that a worker is told to load."""
+        """Note a run of blocks that a worker must load."""
         with self._lock:
             self._runs[group].append(blocks)
 

@@ -1,4 +1,4 @@
-"""A worker of any runtime: it keeps the rows that it was told to load, and runs units and steps on them."""
+"""A worker of any runtime: it keeps the rows that a schedule loads there, and runs units and steps on them."""
 
 from __future__ import annotations
 

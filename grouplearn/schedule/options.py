@@ -97,7 +97,7 @@ def _model_name(value: Any) -> str:
     return value
 
 
-#: Of operators whose runs depend on an order that is recorded.
+#: The option of operators whose runs depend on an order that is recorded.
 REPLAY = OperatorOption(
     "replay",
     "model whose run is repeated, in the same order of rows or of pushes",

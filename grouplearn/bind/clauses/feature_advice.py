@@ -35,7 +35,7 @@ _FREE = "unreserved"
 class FeatureSuggestion:
     """A column or an expression that stands as a feature without an encoder.
 
-    ``span`` is that of the item it is from. ``why`` it is no feature as it is, None if it is one; ``instead`` are items that
+    ``span`` is the span of its item. ``why`` it is no feature as it is, None if it is one; ``instead`` are items that
     could be, and ``others`` some that could be in place of them.
     """
 
@@ -49,7 +49,7 @@ class FeatureSuggestion:
 
 
 def unfit(candidate: FeatureSuggestion, why: str) -> FeatureSuggestion:
-    """Return a candidate whose type is that of no feature, with what can be made of it."""
+    """Return a candidate of a type that no feature has, with what can be made of it."""
     sql = _written(candidate.sql)
     if types.is_untyped(candidate.type):
         cast = f"{_cast(sql)}::DOUBLE"
@@ -115,7 +115,7 @@ def _of_type(sql: str, type_name: str) -> tuple[str, ...]:
     calls = [each.call.example for each in takers(types.column_of(type_name)) if each.call]
     if not calls:
         return ()
-    # The first one of a list has a column per element; the last one of any type has as many columns as it is told.
+    # The first one of a list has a column per element; the last one of any type has as many columns as the user gives.
     chosen = calls[0] if type_name.endswith("]") else calls[-1]
     return (chosen.replace("(x", f"({sql}", 1),)
 

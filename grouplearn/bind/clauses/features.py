@@ -58,7 +58,7 @@ class BoundItem:
     """An item: its definition, its SQL over the statement's FROM, and whether its encoder was chosen by us.
 
     ``source`` is the user's expression; ``array`` its array type, None for a single value. ``fits_float``: FLOAT holds its
-    numbers exactly. ``whole``: it is read as text, which is that of the expression's whole numbers.
+    numbers exactly. ``whole``: it is read as the text of the expression's whole numbers.
     """
 
     stored: ItemColumn

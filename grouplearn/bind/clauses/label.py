@@ -26,7 +26,7 @@ class LabelBinder:
     """Binds the label of a statement over ``source``, its FROM and WHERE.
 
     ``task`` is what WITH says about the label; ``implied``: whether the objective given in WITH is for classes. None: not
-    given. ``weight`` is that of a row.
+    given. ``weight`` is the weight of a row.
     """
 
     checker: SqlChecker

@@ -125,7 +125,7 @@ def _columns_fit(definition: ModelDefinition) -> str:
     """Return the condition that features and starts are as the encoders would make them."""
     if not definition.items:
         return "len(features) = 0 AND len(starts) = 0"
-    # -1 categories: their number is that of their list.
+    # -1 categories: as many as their list has.
     widths = [encoder_of(entry.item).stored_width(entry.item, -1) for entry in definition.items]
     width = "CASE WHEN w < 0 THEN len(categories[i]) ELSE w END"
     ends = f"list_transform({widths}::INTEGER[], lambda w, i: {width} + starts[i])"

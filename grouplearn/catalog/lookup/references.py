@@ -52,7 +52,7 @@ class Reference:
     """What a reference may mean where ``predict`` is called with it.
 
     ``here`` is what is attached, with the default database and schema of that place. ``models`` are the committed models of
-    that name; ``by_place``: which one is meant depends on the place, which is that of a view or macro if it is ``in_view``.
+    that name; ``by_place``: which one is meant depends on the place: the place of a view or macro if it is ``in_view``.
     """
 
     here: Attachments

@@ -215,7 +215,7 @@ class Ordinal(_Category):
         return [graph.add("Where", unknown, graph.number(np.nan), graph.doubles(place))]
 
 
-#: The number of columns, of calls that make as many as they are told.
+#: The number of columns, for calls whose user gives it.
 SIZE = EncoderOption(
     "buckets",
     "whole",

@@ -167,7 +167,7 @@ def has_inner_numbers(type_name: str) -> bool:
 
 
 def is_untyped(type_name: str) -> bool:
-    """Whether the type is that of NULL alone."""
+    """Whether the type has no value but NULL."""
     return type_name == '"NULL"'
 
 

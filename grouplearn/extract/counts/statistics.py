@@ -180,7 +180,7 @@ def _category_counts(
     wanted = [item for item in bound.items if item.stored.item.kind == "category" or _is_wide_code(item.stored.item)]
     if not wanted and bound.statement.having is None:  # each level has every row in exactly one group
         return sum(group.n_rows for group in with_checks(groups) if group.level == 0), (0,) * len(bound.items)
-    # Numbers take a tenth of the time of their texts. Where the count decides about the form of a model, it is that of the texts,
+    # Numbers take a tenth of the time of their texts. If the count decides about the form of a model, texts are counted,
     # which does not depend on a column's type.
     as_read = [(item, (item.read,) if item.whole else _distinct(item)) for item in wanted]
     n_rows, counts = _counted(checker, bound, as_read)

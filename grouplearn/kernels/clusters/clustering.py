@@ -162,7 +162,7 @@ class ClusteringPlan:
         """Return what ``begin`` needs of a block of rows x (n, d), whose first row has the given number in its group.
 
         ``low`` and ``high`` (d,) of rows with weight, and a sample: ``values`` (m, d), ``weights`` and ``draw`` (m,). A row
-        draws a number by (seed, row number); those with the smallest are the sample, so that a group's sample is that of
+        draws a number by (seed, row number); those with the smallest are the sample, so that a group's sample is drawn from
         its blocks' samples, and a group of at most ``sampled`` rows is its own sample.
         """
         rows, weight = features(x), np.ascontiguousarray(weight, np.float64)

@@ -93,7 +93,7 @@ def fit(
         *(ctypes.addressof(given), address(models), len(specs), CRITERIA.index(criterion), horizon, threads()),
         ctypes.addressof(room),
     )
-    numbers = np.array([*map(MODELS.index, specs), 0], np.int64)  # the last one is that of -1: a level
+    numbers = np.array([*map(MODELS.index, specs), 0], np.int64)  # the last one belongs to -1: a level
     return results._replace(model=numbers[results.model])
 
 

@@ -82,7 +82,7 @@ def with_push(part: Tensors, push: Tensors, share: float, names: Names) -> dict[
     """Return a part of the model after a push: ``w + share·Δ`` for summed tensors, ``(1 - share)·u + share·u'`` for other
     averaged ones, computed in double precision, in the tensors' type (Ho et al. 2013: servers add up what workers push).
 
-    The share is that of the partition's rows in the group's, so that pushes that began from one model give their mean:
+    The share is the partition's part of the group's rows, so that pushes that began from one model give their mean:
     added without a share they would be as many steps at once as there are partitions, which diverges from a few on. Running
     means, also of squares, stay running means when mixed in by share, however old the push; their changes would not. What
     cancels up to rounding becomes 0, as l1 needs exact zeros.

@@ -54,7 +54,7 @@ _PARSED_IN_TRAINING_BYTES = 1 << 23
 class Gbdt(BoostedStackLearner):
     """Gradient boosted decision trees by LightGBM (Ke et al. 2017), under LightGBM's own parameter names.
 
-    The model of a trial is that of ``lightgbm.train(params, Dataset(x, y, weight))`` with ``params`` from
+    The model of a trial equals that of ``lightgbm.train(params, Dataset(x, y, weight))`` with ``params`` from
     ``lightgbm_parameters``. Losses: the ``objective``'s, by default log loss, multinomial log loss, ½(y-ŷ)². NaN means
     missing; columns of ``problem.categorical`` hold category codes. State: ``model_i``, the model text of config i as
     bytes.

@@ -4,8 +4,8 @@ A model is the ``k`` centroids that (nearly) minimise the inertia Σ wᵢ·min_c
 which greedy k-means++ takes its seeds (Arthur & Vassilvitskii 2007). Each further pass is one of Lloyd (1982).
 
 **The sample.** A row's random number is a hash of (seed of the group, number of the row in it); the 8,192 rows with the
-smallest numbers are the sample; fewer if they take more than 4 MB, but at least 256. So the sample of a group is that of
-its parts' samples, and a smaller group is its own sample: there, seeding is k-means++ on all rows.
+smallest numbers are the sample; fewer if they take more than 4 MB, but at least 256. So the sample of a group is drawn
+from its parts' samples, and a smaller group is its own sample: there, seeding is k-means++ on all rows.
 
 **Seeds.** A config tries 2 + ⌊log k⌋ rows for each seed, as scikit-learn does. Configs with the same ``seed`` and number of
 trials take the first k seeds of one chain. The number of trials depends on a config's own k, not on the largest of the

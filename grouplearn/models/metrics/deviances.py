@@ -40,7 +40,7 @@ class RowLoss:
             return _METRICS[self.name].of(predicted, y, self.parameter or 0.0)
 
     def of_constant(self, y: FloatArray, mean: Mean) -> FloatArray:
-        """Return the metric of the best constant, the mean label; ``mean`` is that of values per row, by group."""
+        """Return the metric of the best constant, the mean label; ``mean`` takes the mean of values per row, by group."""
         found = _METRICS[self.name].of_constant
         if found is None:
             raise ValueError(f"the mean is not the best constant by {self.name}")

@@ -1,6 +1,6 @@
 """The part of a run on Ray that stays in the user's process: it passes events to the schedule and keeps results.
 
-If the process that drives the workers dies, its workers die, too. The schedule is told that they are lost, and a new
+If the process that drives the workers dies, its workers die, too. The schedule learns that they are lost, and a new
 process continues with what is left.
 """
 

@@ -16,7 +16,7 @@ from grouplearn.train.job import Job
 _ALONE = 0.999
 #: Groups, rows of each (which lie in the order of a hash) and features that are looked at.
 _MOST_GROUPS, _MOST_ROWS, _MOST_FEATURES = 100, 10_000, 200
-#: Of fewer rows many a feature predicts the label by chance.
+#: The fewest rows: with fewer, many a feature predicts the label by chance.
 _FEWEST = 20
 #: Rows per value that a feature has at least, for its values to say something about others.
 _ROWS_PER_VALUE = 10

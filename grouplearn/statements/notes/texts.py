@@ -14,7 +14,7 @@ from grouplearn.sqltext import identifier, literal
 from grouplearn.train.job import Job
 from grouplearn.visible import visible
 
-#: Of a key or category with more values no two are compared.
+#: The most values of a key or category that are compared with each other.
 _MOST_COMPARED = 100_000
 _PLAIN = re.compile(r"[^\W\d]\w*")
 #: So many whole numbers may be names of classes: stars, grades, weekdays.

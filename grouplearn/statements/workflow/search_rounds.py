@@ -59,7 +59,7 @@ class SearchWork:
 def search(rounds: SearchWork, job: Job, progress: Progress, controls: RunControls) -> SearchResult:
     """Train in rounds until every procedure has finished or the job's deadline has passed; raises StatementInterrupted.
 
-    ``progress`` is told how far it is. At each barrier the search carries out the commands that its control received.
+    ``progress`` shows how far it is. At each barrier the search carries out the commands that its control received.
     Procedures decide the same for the same results. So with a ledger a search that died is repeated from its first round,
     and what the ledger has is not trained again.
     """

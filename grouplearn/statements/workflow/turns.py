@@ -31,8 +31,8 @@ def in_turns(
 ) -> tuple[UnitResult, ...]:
     """Run the units that are not done ``before`` until they are, or the job's deadline has passed.
 
-    Return the results of those that trained now, or that nothing is known of otherwise. ``observer`` hears of each in every
-    turn, with what it has reached by then.
+    Return the results of those that trained now, and of those without other results. ``observer`` gets the progress of each in
+    every turn.
     """
     turns = _Turns(observer, {result.unit.id: result for result in before})
     left = tuple(unit for unit in units if turns.wants_more(unit))

@@ -24,7 +24,7 @@ _CUT = ("gradient",)
 
 @dataclass
 class TrainedModel:
-    """The model after a partition's rows of a round; ``weight`` is that of the visited ones among ``rows``."""
+    """The model after a partition's rows of a round; ``weight`` is the weight of the visited ``rows``."""
 
     learner: AveragingLearner
     state: State

@@ -21,7 +21,7 @@ from grouplearn.models.state import Tensors
 
 #: Blocks with more columns are not checked.
 _MOST_COLUMNS = 128
-#: Of blocks with more, rows up to so many a column are kept where descent over their moments may come to no end.
+#: Blocks with more columns keep up to so many rows per column if descent over their moments might never end.
 _ROWS_A_COLUMN, _MOST_KEPT_COLUMNS = 2, 1024
 
 BoolArray = npt.NDArray[np.bool_]

@@ -66,7 +66,7 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner, EpochsLearner):
     number per config, and l1 is the cumulative penalty of Tsuruoka, Tsujii & Ananiadou (2009) within an epoch, so that
     kernels touch only the columns of a row. A model's bits depend on no other config and on no processor.
 
-    The state is that of ``sgd_state``: ``unscaled``, ``paid``, ``beyond`` (c, k, d) and others of ``kernel.Models``;
+    The state is as in ``sgd_state``: ``unscaled``, ``paid``, ``beyond`` (c, k, d) and others of ``kernel.Models``;
     ``objective``, ``visited`` and ``seen`` sum losses, rows and their weights in the ``epoch``; ``rate`` is 1/(curvature ·
     mean square); ``best`` and ``stalled`` are the least objective and the epochs since.
     """
