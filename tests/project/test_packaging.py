@@ -62,7 +62,7 @@ def test_a_wheel_has_every_file_and_what_was_built(tmp_path: Path, monkeypatch: 
     compiler.write_text(COMPILER)
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
-    for path in [*files(), *(ROOT / name for name in ("pyproject.toml", "README.md", "LICENSE"))]:
+    for path in [*files(), *(ROOT / name for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"))]:
         if path.suffix not in (".duckdb_extension", ".so"):
             target = copy / path.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
