@@ -65,10 +65,7 @@ struct FewRows {
                 z[i * wide + j] = a;
                 inverse[j] = __builtin_fma(mass[i] * a, a, inverse[j]);
             }
-        for (int64_t j = 0; j < d; j++) {
-            bool varies = inverse[j] > 0 && std::isfinite(inverse[j]) && inverse[j] > constant_below * total * centre[j] * centre[j];
-            inverse[j] = varies ? __builtin_sqrt(total) / __builtin_sqrt(inverse[j]) : 0;
-        }
+        for (int64_t j = 0; j < d; j++) inverse[j] = std::isfinite(inverse[j]) ? inverse_spread(inverse[j], total, centre[j]) : 0;
         for (int64_t i = 0; i < n && !looks.stop(wide / 8); i++)
             for (int64_t j = 0; j < wide; j += 8) store(z + i * wide + j, load(z + i * wide + j) * load(inverse + j));
     }

@@ -117,8 +117,7 @@ bool look_at(const Call &call, Group &group) {
     for (int64_t j = 0; j < call.columns; j++) {
         double square = group.inverse[j], centre = about ? about[j] : 0;
         if (!std::isfinite(square)) return false;
-        bool varies = square > 0 && square > constant_below * group.total * centre * centre;
-        group.inverse[j] = varies ? __builtin_sqrt(group.total) / __builtin_sqrt(square) : 0;
+        group.inverse[j] = inverse_spread(square, group.total, centre);
         if (!call.fit_intercept) group.mean[j] = 0;
     }
     starting_scores(call, group);
@@ -145,8 +144,8 @@ struct Seat {
 template <class V> struct Batch : Newton<V> {
     using Base = Newton<V>;
     using typename Base::N;
-    using Base::width, Base::p, Base::size, Base::slots, Base::model, Base::trial, Base::hessian, Base::chol, Base::gradient, Base::ridge,
-        Base::penalty, Base::bent, Base::wants, Base::smoothing, Base::exact, Base::mass;
+    using Base::width, Base::p, Base::size, Base::slots, Base::model, Base::trial, Base::hessian, Base::chol, Base::gradient, Base::bent,
+        Base::wants, Base::smoothing, Base::exact, Base::mass;
     const Call &call;
     int64_t rows = 0, stride = 0;
     int lanes = 0;
@@ -159,8 +158,7 @@ template <class V> struct Batch : Newton<V> {
 
     Batch(const Call &call, const Stage &stage)
         : Base(stage, call.columns, call.outputs, call.fit_intercept, most_steps, true, call.limit), call(call) {
-        if (jumps(call.loss)) this->expect_jumps();
-        if (has_kink(call.loss)) this->expect_kink();
+        this->expect(call.loss);
     }
 
     bool reserve() {
@@ -230,13 +228,8 @@ template <class V> struct Batch : Newton<V> {
             smoothing[lane] = first_smoothing;
             mass[lane] = mine.total / mine.scale;
             model[lane].tolerance = call.tolerance[seat[lane].config];
-            for (int64_t k = 0; k < size; k++) {
-                int64_t j = k % p;
-                double inverse = j < call.columns ? mine.inverse[j] : 0;
-                ridge[k * width + lane] = l2 / mine.scale * inverse * inverse;
-                penalty[k * width + lane] = l1 / mine.scale * inverse;
-                trial[k * width + lane] = (N)(j < call.columns ? 0 : mine.start[k / p]);
-            }
+            this->set_penalties(lane, l1, l2, mine.scale, mine.inverse);
+            for (int64_t k = 0; k < size; k++) trial[k * width + lane] = (N)(k % p < call.columns ? 0 : mine.start[k / p]);
         }
         this->forget();
         return lay_out();

@@ -81,6 +81,22 @@ template <class V> struct Newton {
         fewest = INT64_MAX;
     }
 
+    /// What the loss asks for.
+    void expect(Loss loss) {
+        if (jumps(loss)) expect_jumps();
+        if (has_kink(loss)) expect_kink();
+    }
+
+    /// Penalties of a lane on standardised columns, where rows' weights are divided by ``scale``.
+    void set_penalties(int lane, double l1, double l2, double scale, const double *inverse) {
+        for (int64_t k = 0; k < size; k++) {
+            int64_t j = k % p, at = k * width + lane;
+            double shrunk = j < columns ? inverse[j] : 0;
+            ridge[at] = l2 / scale * shrunk * shrunk;
+            penalty[at] = l1 / scale * shrunk;
+        }
+    }
+
     void forget() {
         inner.clear(slots * width);
         changes.clear(slots * size * width);

@@ -82,6 +82,12 @@ inline int64_t stride_at(int64_t rows, int64_t size, int64_t iteration, int64_t 
     return rows / wanted > 1 ? rows / wanted : 1;
 }
 
+/// 1/spread of a column with this sum of squares about ``centre``, of rows that weigh ``total``; 0 of one that is constant.
+inline double inverse_spread(double square, double total, double centre) {
+    bool varies = square > 0 && square > constant_below * total * centre * centre;
+    return varies ? __builtin_sqrt(total) / __builtin_sqrt(square) : 0;
+}
+
 /// A power of two near a positive number.
 inline double power_of_two_near(double a) {
     uint64_t bits;
