@@ -242,7 +242,8 @@ class _Binder:
             if unreadable := types.unreadable_part(described[0].type):
                 message = f"a key of type {described[0].type} has no text from which it could be read again"
                 members = {"UNION": "Group by a member of it: union_extract(x, 'name')."}
-                raise self._checker.error(message, fragment.span, members.get(unreadable, "Cast it, e.g. x::VARCHAR."))
+                hint = members.get(unreadable, "Cast it, e.g. x::VARCHAR.")
+                raise self._checker.error(message, fragment.span, types.about(fragment.text, hint))
             alias = group_by.aliases[position] if position < len(group_by.aliases) else None
             stored = self._replay.stored(fragment)
             if target and sqltext.folded(stored.strip()) == sqltext.folded(target.stored.strip()):

@@ -8,6 +8,7 @@ from grouplearn.parser.clauses.features import parse_features, take_alias
 from grouplearn.parser.clauses.group_by import parse_group_by
 from grouplearn.parser.clauses.over import parse_search
 from grouplearn.parser.lexer.cursor import Cursor
+from grouplearn.parser.lexer.keywords import quoting
 from grouplearn.parser.lexer.scan import fragment, fragment_end, nearest_on_clause, reject_unknown_clause
 from grouplearn.parser.lexer.tokens import Kind
 from grouplearn.parser.statements import (
@@ -136,7 +137,7 @@ def _parse_group_by(cursor: Cursor) -> GroupBy:
         cursor.fail("GROUP BY ALL has no meaning here", cursor.peek(), hint)
     high = fragment_end(cursor, "GROUP BY")
     if high == cursor.index:
-        cursor.unexpected("an expression after GROUP BY")
+        cursor.unexpected("an expression after GROUP BY", quoting(cursor.peek().text))
     return parse_group_by(cursor, high)
 
 

@@ -284,5 +284,5 @@ def test_macros_read_the_copy_that_is_asked_for(options: str) -> None:
             assert con.execute(query).fetchall() == expected
         con.execute("DROP MODEL x.m")
         assert con.execute("FROM m_predict(t)").fetchall() == expected
-        with pytest.raises(duckdb.Error, match=r"was replaced or dropped|are not in the default database"):
+        with pytest.raises(duckdb.Error, match=r"was replaced or dropped|is not in the database that"):
             con.execute(of_x).fetchall()

@@ -312,7 +312,7 @@ def test_a_macro_read_from_another_database_says_so(tmp_path):
     con.execute(f"ATTACH '{tmp_path / 'two.db'}' AS two")
     store.ensure_schema(con, "two")
     con.execute("USE two")
-    with pytest.raises(duckdb.Error, match='the tables of model "m" are not in the default database'):
+    with pytest.raises(duckdb.Error, match='model "m" is not in the database that m_predict reads'):
         con.sql("FROM one.m_predict('one.main.t')").fetchall()
     con.close()
 

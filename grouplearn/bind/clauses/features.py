@@ -283,16 +283,18 @@ class FeatureBinder:
         scalar = scalars[0]
         if call and (untyped := next((each for each in scalars if types.is_untyped(each.type)), None)):
             message = f"{call} of {untyped.name}, which is NULL in every row"
-            return self._checker.error(message, untyped.sql.span, types.advice(untyped.type))
+            return self._checker.error(
+                message, untyped.sql.span, types.about(untyped.sql.text.strip(), types.advice(untyped.type))
+            )
         others = () if column.others else takers(column)
-        hint = self._written(others, scalar.type)
+        hint = types.about(scalar.sql.text, self._written(others, scalar.type))
         if call and (others or column.others):
             what = " and ".join(f"{each.name}, which is {each.type}" for each in scalars)
             takes = f"{call} takes {called(call)[0].taken}"
             return self._checker.error(
                 f"{call} of {what}", scalar.sql.span, f"{takes}; {hint}." if others else f"{takes}."
             )
-        hint = f"{hint[0].upper()}{hint[1:]}." if others else types.advice(scalar.type)
+        hint = f"{hint[0].upper()}{hint[1:]}." if others else types.about(scalar.sql.text, types.advice(scalar.type))
         message = f'feature "{scalar.name}" has type {scalar.type}, {_needs(others)}'
         return self._checker.error(message, scalar.sql.span, hint)
 

@@ -69,7 +69,9 @@ class LabelBinder:
         if types.is_classless(column.type):
             message = f"a label of type {column.type} cannot be predicted"
             untyped = "It is NULL in every row: predict something else." if types.is_untyped(column.type) else None
-            raise self.checker.error(message, expression.span, untyped or types.advice(column.type))
+            raise self.checker.error(
+                message, expression.span, untyped or types.about(expression.text.strip(), types.advice(column.type))
+            )
         classified = self._classified()
         if classified is not None:
             if not (classifies if classified else regresses):

@@ -6,6 +6,7 @@ A Python object would not do: it has no nanoseconds, no infinite date, and anoth
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,6 +17,9 @@ from grouplearn.data.encoding import types
 from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import Sql
 
+_QUOTED = re.compile(r"'(?:[^']|'')*'")
+#: A class of a struct that is no name of a member in DuckDB.
+_BARE = re.compile(r"[{,]\s*(?:true|false|[-+]?\d[\d.]*)\s*:", re.IGNORECASE)
 #: A query that gives classes in a column ``k``.
 Named = tuple[str | Sql, ...]
 
@@ -38,6 +42,8 @@ def bind_positive_class(checker: SqlChecker, fragment: Sql) -> Named:
 
 def bind_class_weight(checker: SqlChecker, fragment: Sql) -> Literal["balanced"] | ClassWeights:
     """Return the weights that the statement gives; raises BindError unless they are positive numbers by class."""
+    if fragment.text.lstrip().startswith("{") and _BARE.search(_QUOTED.sub("''", fragment.text)):
+        raise checker.error("class_weight has a class without quotes", fragment.span, "Write {'true': 2, 'false': 1}.")
     if checker.describe("SELECT (", fragment, ") AS v")[0].type.startswith("MAP("):
         classes: Named = ("SELECT unnest(map_keys((", fragment, "))) AS k")
         weights = [row[0] for row in checker.rows("SELECT unnest(map_values((", fragment, ")))")]

@@ -17,6 +17,7 @@ from grouplearn.bind.sql.external_access import ExternalAccess
 from grouplearn.errors import BindError, Error, TrainingError
 from grouplearn.interrupting import with_checks
 from grouplearn.messages import Span, cells
+from grouplearn.parser.lexer.keywords import quoting
 from grouplearn.parser.statements import Sql
 from grouplearn.sqltext import Typed
 
@@ -164,8 +165,12 @@ class SqlChecker:
         head = _KIND.sub("", message[: location.start()] if location else message).strip()
         lines = [line for line in head.split("\n") if line.strip()]
         span = (self._span(location, pieces) if location else None) or self._named_span(head, pieces)
-        if location and head.startswith("syntax error") and (cut := _cut_at_line(int(location.group(1)), pieces)):
-            raise BindError("this is not a whole expression", text=self.text, span=cut.span) from None
+        if location and head.startswith("syntax error"):
+            word = self.text[span.start : span.end] if span else ""
+            if cut := _cut_at_line(int(location.group(1)), pieces):
+                word = cut.text.strip()
+                lines, span = ["this is not a whole expression"], cut.span
+            raise BindError("\n".join(lines[:3]), text=self.text, span=span, hint=quoting(word)) from None
         if "must appear in the GROUP BY clause" in head and not _groups(pieces):
             # DuckDB points at the column that is none.
             whole = _fragment_at_line(int(location.group(1)), pieces) if location else None

@@ -24,6 +24,8 @@ _ROUNDED = (
 )
 _NESTED = re.compile(r"(\]$|^(STRUCT|MAP|UNION|LIST)\b)")
 #: A list or an array, and its element type.
+_X = re.compile(r"\bx\b")
+_COLUMN = re.compile(r'(?:\w+|"[^"]+")(?:\.(?:\w+|"[^"]+"))*')
 _LIST = re.compile(r"(.+)\[\d*\]", re.DOTALL)
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 
@@ -186,6 +188,12 @@ def advice(type_name: str) -> str:
     if inner is None:
         return "Leave it out, or turn it into a number or a text with a SQL expression."
     return f"{inner[0].upper()}{inner[1:]}."
+
+
+def about(sql: str, hint: str) -> str:
+    """Return a hint about ``x`` with a column in its place; for another expression it stays as it is."""
+    column = sql.strip()
+    return _X.sub(lambda _: column, hint) if _COLUMN.fullmatch(column) else hint
 
 
 def inside(type_name: str) -> str | None:

@@ -259,8 +259,8 @@ def reachable(rows: PredictedRows) -> str:
     """
     definition = rows.definition
     message = literal(
-        f'the tables of model "{definition.name}" are not in the default database: USE the database that holds it, or name it'
-        f" in {definition.name}_predict(..., {database_parameter(definition)} := 'its name')"
+        f'model "{definition.name}" is not in the database that {definition.name}_predict reads, the default one or'
+        f" {database_parameter(definition)} := 'its name': USE or name the database that the model is in"
     )
     return f"(SELECT CAST(CASE WHEN count(*) = 0 THEN error({message}) END AS INTEGER) FROM {rows.table('models')})"
 

@@ -169,3 +169,8 @@ NO_COLUMNS = RESERVED | frozenset(
     | {"right", "semi", "similar", "tablesample", "unpack", "verbose"}
 )
 """Words that are columns only in quotes: DuckDB also gives its operators and kinds of joins."""
+
+
+def quoting(word: str) -> str | None:
+    """Return a hint to quote a word that is a column only in quotes; None for others."""
+    return f'If it is a column, write "{word}" in double quotes.' if word.casefold() in NO_COLUMNS else None

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from grouplearn.messages import likeness
 from grouplearn.parser.lexer.cursor import Cursor
-from grouplearn.parser.lexer.keywords import CLAUSES, FOREIGN_CLAUSES, INFIX, PREFIX, SOFT_CLAUSES
+from grouplearn.parser.lexer.keywords import CLAUSES, FOREIGN_CLAUSES, INFIX, PREFIX, SOFT_CLAUSES, quoting
 from grouplearn.parser.lexer.tokens import Kind, Token
 from grouplearn.parser.statements import Sql
 
@@ -121,6 +121,8 @@ def _is_postfix(cursor: Cursor, position: int, wanted: bool) -> bool:
 def _reject_foreign(cursor: Cursor, position: int, clause: str, foreign: frozenset[str]) -> None:
     token = cursor.tokens[position]
     if token.word in foreign and cursor.tokens[position - 1].word != "WITHIN":
+        if position == cursor.index:
+            cursor.unexpected(f"an expression after {clause}", quoting(token.text))
         word = f"{token.word} BY" if token.word in ("ORDER", "GROUP") else token.word
         place = clause if clause in ("FROM", "ON") or word == "SELECT" else "FROM"
         query = "SELECT ..." if word == "SELECT" else f"SELECT ... {word} ..."

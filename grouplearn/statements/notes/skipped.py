@@ -36,7 +36,7 @@ def _is_required(job: Job, item: Item) -> bool:
 
 def _note(job: Job, definition: ModelDefinition, required: list[ItemColumn], group: Group, skipped: int) -> str:
     unlabelled, unweighted, unpredicted = 0, 0, 0
-    missing = np.zeros(len(required), np.int64)
+    missing, infinite = np.zeros((2, len(required)), np.int64)
     for rows in _parts(group):
         part = job.dataset.rows(rows.start, rows.stop)
         unlabelled += int((~part.has_label()).sum())
@@ -45,10 +45,11 @@ def _note(job: Job, definition: ModelDefinition, required: list[ItemColumn], gro
             len(required), part.n_rows
         )
         missing += masks.sum(axis=1)
+        infinite += [_n_infinite(part, entry.item) for entry in required]
         unpredicted += int(masks.any(axis=0).sum())
         part.forget_pages()
     reasons = [
-        (int(missing[place]), f"{entry.item.name} is missing in", _filled(entry))
+        (int(missing[place]), f"{entry.item.name} is {_what(missing[place], infinite[place])} in", _filled(entry))
         for place, entry in enumerate(required)
     ]
     reasons.append((unlabelled, f"{definition.target_name} is NULL in", ""))
@@ -73,6 +74,15 @@ def _is_missing(part: Dataset, item: Item) -> np.typing.NDArray[np.bool_]:
         return part.codes[:, item.column] < 0
     columns = part.numeric[:, item.column : item.column + item.numbers]
     return ~np.asarray(np.isfinite(columns).all(axis=1))
+
+
+def _n_infinite(part: Dataset, item: Item) -> int:
+    columns = part.numeric[:, item.column : item.column + item.numbers] if item.kind != "category" else np.empty((0, 0))
+    return int(np.isinf(columns).any(axis=1).sum())
+
+
+def _what(missing: int, infinite: int) -> str:
+    return "infinite" if 0 < infinite == missing else "missing or infinite" if infinite else "missing"
 
 
 def _filled(entry: ItemColumn) -> str:
