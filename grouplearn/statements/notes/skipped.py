@@ -45,7 +45,7 @@ def _note(job: Job, definition: ModelDefinition, required: list[ItemColumn], gro
             len(required), part.n_rows
         )
         missing += masks.sum(axis=1)
-        infinite += [_n_infinite(part, entry.item) for entry in required]
+        infinite += np.array([_n_infinite(part, entry.item) for entry in required], np.int64)
         unpredicted += int(masks.any(axis=0).sum())
         part.forget_pages()
     reasons = [
