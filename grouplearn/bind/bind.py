@@ -14,7 +14,7 @@ from grouplearn.bind.bound import BoundKey, BoundTarget, BoundTrain
 from grouplearn.bind.clauses.features import BoundItem, FeatureBinder
 from grouplearn.bind.clauses.holdout import HoldoutBinder
 from grouplearn.bind.clauses.label import LabelBinder
-from grouplearn.bind.clauses.refit import refits, refits_unless_told
+from grouplearn.bind.clauses.refit import refits, refits_by_default
 from grouplearn.bind.clauses.search import SearchBinder, bind_within, searched
 from grouplearn.bind.learner_aliases import learner_meant
 from grouplearn.bind.objectives import BoundHyperparameters
@@ -99,7 +99,7 @@ class _Binder:
     def bind(self, catalog: str, schema: str, views: Sequence[str] | None) -> BoundTrain:
         statement = self._statement
         options, fixed = bind_options(self._checker, self._learner, statement.options, self._settings)
-        fixed |= ways.said(self._learner)
+        fixed |= ways.solver_option(self._learner)
         implied = self._learner.classifies(fixed) if isinstance(self._learner, HasObjectives) else None
         options = options.changed({"within": bind_within(self._checker, statement.within)})
         weight = [options.rows.weight] if options.rows.weight else []
@@ -146,7 +146,7 @@ class _Binder:
         chosen.check_features(items)
         chosen.check_operator(options.placement.operator)
         several = search is not None or len(configs) > 1
-        refits_anyway = refits_unless_told(statement, self._learner, options, search)
+        refits_anyway = refits_by_default(statement, self._learner, options, search)
         holdout = holdout_given or rows.unless_given(several, options, refits_anyway)
         refuse_windows(self._checker, [item.extract for item in items])
         per_row = [*self._per_row(label, items, weight), *(key.extract for key in keys)]

@@ -30,7 +30,7 @@ def chooses(learner: Learner, name: str) -> bool:
     return name == SOLVER and learner.way == learner.declaration.name and len(registry.ways(learner)) > 1
 
 
-def said(learner: Learner) -> dict[str, Value]:
+def solver_option(learner: Learner) -> dict[str, Value]:
     """Return the option of WITH that selects this way; the model table shows it, whatever selected it."""
     return {} if learner.way == learner.declaration.name else {SOLVER: learner.declaration.solver}
 

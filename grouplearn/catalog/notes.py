@@ -1,4 +1,4 @@
-"""What TRAIN's answer notes on groups: poor or too good models, skipped rows, few rows, trials that did not end."""
+"""The notes of TRAIN's result on groups, in SQL: poor or too good models, skipped rows, few rows, unfinished trials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How models predict, newly trained or stored: their forms, asked with the best models or with the rows of the catalog."""
+"""How a model predicts: its form, made from models that were just trained or from their rows in the catalog."""
 
 from __future__ import annotations
 

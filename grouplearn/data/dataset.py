@@ -241,7 +241,7 @@ class Dataset:
         """Return which rows (n,) have a label."""
         return has_label(self.y)
 
-    def flaw(self, items: Sequence[Item]) -> str | None:
+    def validation_error(self, items: Sequence[Item]) -> str | None:
         """Return in words what is invalid in rows for these items: a class or a category without a name; None if nothing
         is."""
         lists, n_lists = self.lists, sum(item.is_list for item in items)
@@ -255,7 +255,7 @@ class Dataset:
                 own[item.column] = item.buckets
         if self.codes.shape[1] != limits.size:
             return f"there are {self.codes.shape[1]} columns of categories, and names for {limits.size}"
-        if lists is not None and (flaw := lists.flaw(of_lists.tolist())):
+        if lists is not None and (flaw := lists.validation_error(of_lists.tolist())):
             return flaw
         for start in range(0, self.n_rows, _COLUMN_ROWS):
             part = self.rows(start, start + _COLUMN_ROWS)

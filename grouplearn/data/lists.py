@@ -72,7 +72,7 @@ class Lists:
             np.concatenate([part.amounts for part in packed]),
         )
 
-    def flaw(self, limits: Sequence[int]) -> str | None:
+    def validation_error(self, limits: Sequence[int]) -> str | None:
         """Return in words what is invalid: entries out of range, or beyond an item's number of names (``limits``); else
         None."""
         if self.n_items != len(limits) or self.amounts.size not in (0, self.entries.size):

@@ -85,7 +85,7 @@ def number_in(manifest: dict[str, Any], name: str) -> int:
     return value
 
 
-def said(value: Any) -> str:
+def readable(value: Any) -> str:
     """Return a manifest's value for an error message: short and without terminal control characters."""
     return _short(value if isinstance(value, str) and value.isascii() and value.isprintable() else json.dumps(value))
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grouplearn.data.files.own_files import PRIVATE, NotOwn, plain_directory
-from grouplearn.exchange.directory_reader import MANIFEST, CannotExchange, is_as_written, read_manifest, said
+from grouplearn.exchange.directory_reader import MANIFEST, CannotExchange, is_as_written, read_manifest, readable
 
 #: Kinds of hidden directories: one that is being written, and the previous one until it is replaced.
 _DRAFT, _EARLIER = "draft", "earlier"
@@ -115,7 +115,7 @@ class ExportTarget:
         for name in sorted(found.keys() - ({MANIFEST} if MANIFEST in found else set())):
             if name not in entries or not is_as_written(entries[name], directory):
                 raise CannotExchange(
-                    f'directory "{self.path}" has files that no export made, such as {said(name)}, so it is not replaced',
+                    f'directory "{self.path}" has files that no export made, such as {readable(name)}, so it is not replaced',
                     f"Only files of the size and the SHA-256 that {MANIFEST} says are replaced: name another directory,"
                     " or empty this one yourself.",
                 )

@@ -20,7 +20,7 @@ from grouplearn.exchange.directory_reader import (
     number_in,
     read_file,
     read_manifest,
-    said,
+    readable,
 )
 from grouplearn.exchange.parquet_bounds import Unbounded, read_table
 from grouplearn.store.copying import read_rows
@@ -38,9 +38,7 @@ def read(path: Path) -> dict[str, Any]:
     """Return the rows of every catalog table of an exported model; each file's SHA-256 is checked before it is parsed."""
     manifest = read_manifest(path)
     if manifest.get("format") != "native":
-        message = (
-            f'directory "{path}" is an export in format {said(manifest.get("format"))}, and IMPORT MODEL reads native'
-        )
+        message = f'directory "{path}" is an export in format {readable(manifest.get("format"))}, and IMPORT MODEL reads native'
         raise CannotExchange(message, "Export the model with (FORMAT native).")
     version = number_in(manifest, "catalog_version")
     if version != VERSION:

@@ -1,4 +1,4 @@
-"""What a text may have meant that neither we nor DuckDB can read: a statement of ours, misspelt."""
+"""Finds misspelt statements of ours in text that neither our parser nor DuckDB's can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where measured coefficients are kept: one JSON file per user and machine, whatever the database.
+"""The file of measured coefficients: one JSON file per user and machine, for all databases.
 
 A calibration says how fast this machine is. A database moves to other machines, may be read-only, and rolls back; so the
 file is ``$XDG_CACHE_HOME/grouplearn/calibration.json`` (default ``~/.cache``), or the path in ``GROUPLEARN_CALIBRATION``.

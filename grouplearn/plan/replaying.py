@@ -68,7 +68,7 @@ def repeated(checker: SqlChecker, physical: PhysicalPlan, earlier: EarlierRun) -
     options = bound.options.changed(how.options(bound.options.of_operators, pushes))
     plan = replace(physical, units=units, recorded=visits, pushes=pushes, bound=replace(bound, options=options))
     name, work = f'model "{earlier.name}"', plan.workload(plan.workers)
-    problem = how.flaw(name, pushes, plan.units, work, bound.options.of_operators)
+    problem = how.validation_error(name, pushes, plan.units, work, bound.options.of_operators)
     if problem:
         raise checker.error(problem, replay_span(bound), "A run is repeated by the statement that it was.")
     return plan

@@ -96,7 +96,7 @@ def changed(stored: ModelDefinition, now: ModelDefinition) -> str | None:
 def differing(stored: ModelDefinition, now: ModelDefinition) -> str | None:
     """Return which of features, keys and label two statements do not share; None if they share all."""
     compared = (
-        ("features", list(map(_told, stored.items)), list(map(_told, now.items))),
+        ("features", list(map(_identity_of, stored.items)), list(map(_identity_of, now.items))),
         ("keys", stored.keys, now.keys),
         ("label", (stored.target_sql, stored.label_type), (now.target_sql, now.label_type)),
     )
@@ -118,7 +118,7 @@ def stored_as(bound: BoundTrain, stored: ModelDefinition) -> BoundTrain:
     return replace(bound, items=tuple(map(as_before, bound.items)))
 
 
-def _told(entry: ItemColumn) -> tuple[object, ...]:
+def _identity_of(entry: ItemColumn) -> tuple[object, ...]:
     item = entry.item
     return (
         item.name,

@@ -114,12 +114,12 @@ class _Workers:
                         f"operator {self._operator.name} waits, but no worker of {workers} does anything"
                     )
                 with suppress(queue.Empty):
-                    self._take(self._heard())
+                    self._take(self._receive())
         finally:
             self._stop_threads()
         return tuple(self._results[number] for number in sorted(self._results))
 
-    def _heard(self) -> UnitResult | StepAnswer | _Epochs | _Broken:
+    def _receive(self) -> UnitResult | StepAnswer | _Epochs | _Broken:
         return self._news.get(timeout=POLL_SECONDS)
 
     def _take(self, news: UnitResult | StepAnswer | _Epochs | _Broken) -> None:
@@ -239,7 +239,7 @@ class _Here(_Workers):
     def _order(self, worker: int, instruction: Instruction) -> None:
         self._orders[worker].put(instruction)
 
-    def _heard(self) -> UnitResult | StepAnswer | _Epochs | _Broken:
+    def _receive(self) -> UnitResult | StepAnswer | _Epochs | _Broken:
         for worker, (orders, (own, taken)) in enumerate(zip(self._orders, self._own, strict=True)):
             while self._news.empty() and not orders.empty():
                 self._follow(orders.get(), own, worker, taken)

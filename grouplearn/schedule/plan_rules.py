@@ -1,4 +1,4 @@
-"""What plans ask an operator about its work: how it cuts, searches, counts and repeats it."""
+"""What an operator tells the planner about its work: how it cuts, searches, counts and repeats it."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ class PlanSizes:
 class Repeats:
     """How an operator repeats a run that is recorded: its ``visits``, or else its pushes.
 
-    ``options`` returns from the statement's options and the pushes those that the repeated run needs instead. ``flaw`` says
-    why the statement, with its units and workload, cannot be that run; the first argument is what the model is called.
+    ``options`` takes the statement's options and the pushes, and returns the options of the repeated run.
+    ``validation_error`` says why the statement, with its units and workload, cannot be that run; its first argument is the
+    name of the model.
     """
 
     visits: bool = False
     options: Callable[[Mapping[str, Any], Pushes], Mapping[str, Any]] = lambda _, __: {}
-    flaw: Callable[[str, Pushes, Sequence[Unit], Workload, Mapping[str, Any]], str | None] = lambda *_: None
+    validation_error: Callable[[str, Pushes, Sequence[Unit], Workload, Mapping[str, Any]], str | None] = lambda *_: None
 
 
 @dataclass(frozen=True, slots=True)

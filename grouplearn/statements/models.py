@@ -18,7 +18,7 @@ from grouplearn.catalog.checks.unreadable import doubtful, unreadable
 from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import Location
 from grouplearn.errors import BindError, ModelExists
-from grouplearn.extract.counts.list_counts import list_flaw
+from grouplearn.extract.counts.list_counts import list_error
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Hyperparameter
 from grouplearn.models.definition import ROW
@@ -276,7 +276,7 @@ def _unreadable(
 def _list_flaw(model: StoredModel, rows: str, checker: SqlChecker) -> tuple[str, ...] | None:
     for entry in model.definition.items:
         lists = f"FROM (SELECT ({entry.sql}\n) AS entries FROM {rows} AS {ROW})"
-        if entry.item.is_list and (flaw := list_flaw(checker, entry.item, lists)):
+        if entry.item.is_list and (flaw := list_error(checker, entry.item, lists)):
             return flaw
     return None
 

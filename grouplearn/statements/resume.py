@@ -183,7 +183,7 @@ def find(statement: ResumeModel, database: str | None, schema: str, checker: Sql
         )
     others = sorted({run.manifest.definition.name for run in durable.runs(database)}) if database else []
     listed = f"\nUnfinished runs: {', '.join(others)}" if others else "\nThere is no unfinished run."
-    lost = [f"{run.id} ({run.flaw})" for run in durable.unreadable(database)] if database else []
+    lost = [f"{run.id} ({run.reason})" for run in durable.unreadable(database)] if database else []
     listed += f"\nRuns that cannot be resumed: {', '.join(lost)}" if lost else ""
     hint = did_you_mean(name.name, others) or "A run is kept WITH (durable = true), or when it is estimated to be long."
     raise checker.error(f'there is no unfinished run of a model "{name.name}"{listed}', name.span, hint)
@@ -352,7 +352,7 @@ def show(at: StatementContext, checker: SqlChecker) -> str:
 
 
 def _unreadable_row(run: UnreadableRun) -> tuple[Any, ...]:
-    return (run.id, None, run.flaw, None, None, None, _utc(run.began), run.n_bytes)
+    return (run.id, None, run.reason, None, None, None, _utc(run.began), run.n_bytes)
 
 
 def _row(run: UnfinishedRun, stored: bool) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Groups as columns: a hundred thousand are sent as a few arrays, not as as many objects."""
+"""Groups as columns: a hundred thousand groups are sent as a few arrays, not as single objects."""
 
 from __future__ import annotations
 

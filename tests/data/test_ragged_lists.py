@@ -120,13 +120,16 @@ def test_rows_by_number_and_joined_parts_have_the_same_lists() -> None:
 def test_damaged_lists_are_found() -> None:
     items = [Item("w", "categories", 0, "multihot")]
     lists = lists_of([coded(rows_of_words(6))])
-    assert dataset(lists, (WORDS,)).flaw(items) is None
-    assert dataset(lists, (WORDS[:2],)).flaw(items) == "an entry of a list has no name"
+    assert dataset(lists, (WORDS,)).validation_error(items) is None
+    assert dataset(lists, (WORDS[:2],)).validation_error(items) == "an entry of a list has no name"
     beyond = Lists(lists.bounds + 1, lists.entries, lists.amounts)
-    assert dataset(beyond, (WORDS,)).flaw(items) == "a list has entries that are not there"
-    assert dataset(Lists(lists.bounds[:, ::-1], lists.entries, lists.amounts), (WORDS,)).flaw(items) is not None
-    assert dataset(lists, (WORDS, WORDS)).flaw([*items, Item("v", "categories", 1, "multihot")]) is not None
-    assert dataset(lists, (WORDS,)).flaw([]) == "there are lists, and no names for them"
+    assert dataset(beyond, (WORDS,)).validation_error(items) == "a list has entries that are not there"
+    assert (
+        dataset(Lists(lists.bounds[:, ::-1], lists.entries, lists.amounts), (WORDS,)).validation_error(items)
+        is not None
+    )
+    assert dataset(lists, (WORDS, WORDS)).validation_error([*items, Item("v", "categories", 1, "multihot")]) is not None
+    assert dataset(lists, (WORDS,)).validation_error([]) == "there are lists, and no names for them"
 
 
 def test_pure_blocks_have_at_most_one_nonzero_in_a_row() -> None:
@@ -149,7 +152,10 @@ def test_rows_in_files_are_opened_with_their_lists_in_part_too(tmp_path: Path) -
     with RunDirectory(tmp_path) as directory:
         files = shared_files(data, directory)
         opened = files.rows(20, 60).open()
-        assert opened.flaw([Item("v", "categories", 0, "multihot"), Item("w", "categories", 1, "multihot")]) is None
+        assert (
+            opened.validation_error([Item("v", "categories", 0, "multihot"), Item("w", "categories", 1, "multihot")])
+            is None
+        )
         picked = joined([pick(opened, np.array([0, 5, 39])), pick(data, slice(3, 6))])
         opened.forget_pages()
     whole = data.lists

@@ -94,14 +94,14 @@ def test_a_run_of_before_there_were_any_is_resumed(path: Path, tmp_path: Path) -
 )
 def test_options_that_no_statement_leaves_are_damage(path: Path, options: Mapping[str, Any]) -> None:
     rewritten(path, with_options(options))
-    assert [each.flaw for each in durable.unreadable(str(path))] == ["damaged"]
+    assert [each.reason for each in durable.unreadable(str(path))] == ["damaged"]
 
 
 def test_options_that_contradict_each_other_are_damage(path: Path) -> None:
     rewritten(path, with_options(SERVER | {"staleness": 0}, patience=1))
     assert manifest_of(path).job.training.patience == 1
     rewritten(path, with_options(SERVER, patience=1))
-    assert [each.flaw for each in durable.unreadable(str(path))] == ["damaged"]
+    assert [each.reason for each in durable.unreadable(str(path))] == ["damaged"]
 
 
 @pytest.mark.parametrize(
@@ -123,4 +123,4 @@ def test_a_workload_that_no_options_prepare_is_damage(path: Path, field: str, ot
         return to_bytes(replace(manifest, workload=replace(manifest.workload, **own)))
 
     rewritten(path, change)
-    assert [each.flaw for each in durable.unreadable(str(path))] == ["damaged"]
+    assert [each.reason for each in durable.unreadable(str(path))] == ["damaged"]

@@ -39,7 +39,7 @@ class Clip(Number):
         unnamed=("low", "high"),
     )
 
-    def flaw(self, options: Mapping[str, OptionValue]) -> str | None:
+    def validation_error(self, options: Mapping[str, OptionValue]) -> str | None:
         return "low is above high" if options["low"] > options["high"] else None  # type: ignore[operator]
 
     def reading(self, column: SqlColumn, item: Item) -> Reading:

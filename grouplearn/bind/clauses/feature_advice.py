@@ -1,4 +1,4 @@
-"""What to write for columns that are no features as they are: one error for all of them, with a FEATURES clause to paste."""
+"""The error for columns that need an encoder to become features: one for all, with a FEATURES clause to paste."""
 
 from __future__ import annotations
 

@@ -257,7 +257,7 @@ class FeatureBinder:
 
     def _refuse_flaw(self, feature: Feature, encoder: Encoder, item: Item) -> None:
         """Raise BindError for options of which each is allowed, but not all of them together."""
-        flaw = encoder.flaw(dict(item.options))
+        flaw = encoder.validation_error(dict(item.options))
         if flaw is not None:
             raise self._checker.error(f"{encoder.shown}: {flaw}", feature.options[0].value.span)
 

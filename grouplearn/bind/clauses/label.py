@@ -1,4 +1,4 @@
-"""PREDICT bound: the label, whether it has classes (by its type, or as its values are 0 and 1), and errors about it."""
+"""PREDICT bound: the label and whether it has classes, by its type or because its values are 0 and 1; and errors about it."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def refits(
     )  # models kept after folds are of all rows anyway
 
 
-def refits_unless_told(statement: TrainModel, learner: Learner, options: RunOptions, search: SearchPlan | None) -> bool:
+def refits_by_default(statement: TrainModel, learner: Learner, options: RunOptions, search: SearchPlan | None) -> bool:
     """Return whether the models that are kept are of all rows where the statement has no VALIDATE.
 
     An operator whose models depend on what else is trained, or whose run can be repeated, does what the statement says.

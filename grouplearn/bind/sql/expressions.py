@@ -1,4 +1,4 @@
-"""Facts about SQL expressions from DuckDB's parser, and their form over a prediction source."""
+"""Facts about SQL expressions from DuckDB's parser, and each expression rewritten for the rows to predict."""
 
 from __future__ import annotations
 
@@ -239,13 +239,13 @@ def _item(tree: Any) -> dict[str, Any]:
     return item
 
 
-def _told(node: Any) -> Any:
+def _without_positions(node: Any) -> Any:
     """Return a tree without positions and aliases, column names folded."""
     if isinstance(node, list):
-        return [_told(child) for child in node]
+        return [_without_positions(child) for child in node]
     if not isinstance(node, dict):
         return node
-    kept = {name: _told(child) for name, child in node.items() if name not in _PLACES}
+    kept = {name: _without_positions(child) for name, child in node.items() if name not in _PLACES}
     if node.get("class") == "COLUMN_REF":
         kept["column_names"] = [sqltext.folded(name) for name in node["column_names"]]
     return kept
@@ -287,7 +287,7 @@ class Replay:
 
     def meaning(self, fragment: Sql) -> Any:
         """Return a tree that is equal for expressions that differ only in brackets, quotes, case and table names."""
-        return _told(self._checker.tree(f"SELECT {self.stored(fragment)}"))
+        return _without_positions(self._checker.tree(f"SELECT {self.stored(fragment)}"))
 
     def computes(self, fragment: Sql, part: Sql) -> bool:
         """Whether an expression computes another one on its way, of the same row.

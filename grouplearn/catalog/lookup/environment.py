@@ -1,4 +1,4 @@
-"""What names mean on a connection: macros, views and columns with their definitions, and DuckDB's own."""
+"""What SQL names mean on a connection: its macros, views and columns with their definitions, and DuckDB's own functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What expressions name, directly or through the definitions of the macros, views and columns that they name.
+"""Every name that an expression uses, directly or through the definitions of macros, views and columns.
 
 DuckDB parses the texts (``json_serialize_sql``); nothing is bound, as binding may open files and install extensions.
 """

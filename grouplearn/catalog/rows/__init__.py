@@ -1,1 +1,1 @@
-"""What a run produced as Arrow tables of the catalog, and read back."""
+"""Catalog tables as Arrow tables: made from what a run produced, and read back."""

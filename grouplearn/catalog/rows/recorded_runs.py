@@ -1,4 +1,4 @@
-"""A stored run read back: which unit visited which blocks in which order, or which partitions pushed."""
+"""Reads a stored run for WITH (replay): which unit visited which blocks in which order, or which partitions pushed."""
 
 from __future__ import annotations
 

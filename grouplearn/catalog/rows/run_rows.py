@@ -1,4 +1,4 @@
-"""What a run produced as Arrow tables, one per catalog table."""
+"""Arrow tables made from what a run produced, one per catalog table."""
 
 from __future__ import annotations
 

@@ -110,11 +110,11 @@ class Encoder(ABC):
         if self.call is None and texts:
             raise ValueError(texts)
         options = self.call.stored(texts) if self.call else ()
-        if (flaw := self.flaw(dict(options))) is not None:
+        if (flaw := self.validation_error(dict(options))) is not None:
             raise ValueError(flaw)
         return options
 
-    def flaw(self, options: Mapping[str, OptionValue]) -> str | None:  # noqa: ARG002 - some look at it
+    def validation_error(self, options: Mapping[str, OptionValue]) -> str | None:  # noqa: ARG002 - some look at it
         """Return why its own options, each of them allowed, do not go together, such as "low is above high"; None if they
         do."""
         return None

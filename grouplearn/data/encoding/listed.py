@@ -47,7 +47,7 @@ class Listed(Encoder):
         """Return SQL for the column number of an element as read."""
         return element
 
-    def flaws_sql(self, item: Item) -> Mapping[str, str]:  # noqa: ARG002 - some look at it
+    def validation_sql(self, item: Item) -> Mapping[str, str]:  # noqa: ARG002 - some look at it
         """Return SQL conditions under which a list ``entries`` is invalid, by their description."""
         return {}
 
@@ -209,7 +209,7 @@ class Sparse(Listed):
         """Return its index."""
         return f"{element}.{INDEX}"
 
-    def flaws_sql(self, item: Item) -> Mapping[str, str]:
+    def validation_sql(self, item: Item) -> Mapping[str, str]:
         """Return what LIBSVM does not allow."""
         indices = f"list_transform(entries, lambda entry: entry.{INDEX})"
 
@@ -224,11 +224,11 @@ class Sparse(Listed):
         }
 
     def entries_sql(self, item: Item, entries: str) -> str:
-        """Return the values by index; raises where a condition of ``flaws_sql`` holds."""
+        """Return the values by index; raises where a condition of ``validation_sql`` holds."""
         name = item.name.replace("'", "''")
         wrong = " ".join(
             f"WHEN {condition} THEN error('the lists of \"{name}\" have {flaw}')"
-            for flaw, condition in self.flaws_sql(item).items()
+            for flaw, condition in self.validation_sql(item).items()
         )
         checked = f"SELECT number, group_id, unnest(CASE {wrong} ELSE entries END) AS entry FROM ({entries})"
         return f"SELECT number, group_id, entry.{INDEX} AS value, entry.{VALUE} AS amount FROM ({checked})"

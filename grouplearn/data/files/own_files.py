@@ -99,7 +99,7 @@ def own_directory(path: str | os.PathLike[str], within: int | None = None) -> It
     Raises NotOwn.
     """
     with plain_directory(path, within) as descriptor:
-        flaw = _flaw(os.fstat(descriptor))
+        flaw = _ownership_error(os.fstat(descriptor))
         if flaw is not None:
             raise NotOwn(flaw, os.fspath(path))
         yield descriptor
@@ -112,7 +112,7 @@ def write_whole(file: IO[Any], content: bytes) -> None:
         left = left[file.write(left) :]
 
 
-def _flaw(found: os.stat_result) -> str | None:
+def _ownership_error(found: os.stat_result) -> str | None:
     """Return why files in a directory are not safe from others, None if they are."""
     shared = bool(found.st_mode & stat.S_ISVTX)
     if found.st_uid != os.getuid() and not (shared and found.st_uid == 0):

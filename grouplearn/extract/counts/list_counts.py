@@ -53,22 +53,22 @@ def _distinct(checker: SqlChecker, bound: BoundTrain, item: BoundItem) -> int:
 
 
 def _refuse_invalid_lists(checker: SqlChecker, bound: BoundTrain, item: BoundItem) -> None:
-    flaw = list_flaw(checker, item.stored.item, "FROM (SELECT (", item.extract, ") AS entries", *bound.source, ")")
+    flaw = list_error(checker, item.stored.item, "FROM (SELECT (", item.extract, ") AS entries", *bound.source, ")")
     if flaw:
         raise checker.error(flaw.told, item.span, flaw.hint)
 
 
-class ListFlaw(NamedTuple):
+class ListError(NamedTuple):
     """What is wrong with the lists of an item, in how many rows, and what to do about it."""
 
     told: str
     hint: str
 
 
-def list_flaw(checker: SqlChecker, item: Item, *rows: str | Sql) -> ListFlaw | None:
+def list_error(checker: SqlChecker, item: Item, *rows: str | Sql) -> ListError | None:
     """Return the first flaw of an item's lists, which are the column ``entries`` of ``rows``; None for none."""
     encoder = of_list(item)
-    flaws = encoder.flaws_sql(item)
+    flaws = encoder.validation_sql(item)
     if not flaws:
         return None
     index = f"list_transform(entries, lambda entry: {encoder.column_sql('entry')})"
@@ -79,7 +79,7 @@ def list_flaw(checker: SqlChecker, item: Item, *rows: str | Sql) -> ListFlaw | N
         if count:
             inside = not flaw.startswith(OUTSIDE) or 1 <= least <= greatest <= item.buckets
             told, hint = (flaw, _MEND) if inside else _outside(flaw, least, greatest, item.buckets)
-            return ListFlaw(f'the lists of "{item.name}" have {told} in {count:,} of {n_rows:,} rows', hint)
+            return ListError(f'the lists of "{item.name}" have {told} in {count:,} of {n_rows:,} rows', hint)
     return None
 
 

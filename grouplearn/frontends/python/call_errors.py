@@ -1,4 +1,4 @@
-"""What DuckDB says of calls of models' macros and functions, put so that it helps."""
+"""Errors about calls of models' macros and functions, with the hints that DuckDB cannot give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which parts of a text are our statements, which are DuckDB's, and what a text may do, judged by its words."""
+"""Splits a text into our statements and DuckDB's, and judges by its words what it may do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is typed or in a script: statements, and dot commands after those of DuckDB's shell."""
+"""Runs lines of the prompt or of a script: statements, and dot commands as DuckDB's shell has them."""
 
 from __future__ import annotations
 

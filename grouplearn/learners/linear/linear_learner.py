@@ -138,7 +138,7 @@ class LinearLearner(Learner):
 
     def validation_error(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return how the tensors differ from those of a model for this problem; None if they do not."""
-        return linear_model.flaw(problem, artifact)
+        return linear_model.validation_error(problem, artifact)
 
     def importance(self, artifact: Artifact, n_features: int) -> FloatArray | None:
         """Return Σ over outputs of |w| per feature."""

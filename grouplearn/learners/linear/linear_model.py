@@ -113,7 +113,7 @@ def as_multiclass(artifact: Artifact) -> Artifact:
     return Artifact("tensors", both)
 
 
-def flaw(problem: Problem, artifact: Artifact) -> str | None:
+def validation_error(problem: Problem, artifact: Artifact) -> str | None:
     """Return how weights and intercepts differ from the shapes for this problem; None if they do not."""
     outputs = problem.n_outputs
     return shape_flaw(artifact, {"weights": (outputs, problem.n_features), "intercept": (outputs,)})

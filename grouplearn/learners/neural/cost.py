@@ -1,4 +1,4 @@
-"""What networks take."""
+"""The cost of networks."""
 
 from __future__ import annotations
 

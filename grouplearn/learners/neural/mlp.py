@@ -283,7 +283,7 @@ class Mlp(BatchesLearner, DataParallelLearner):
 
     def validation_error(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return how the tensors differ from those of such a group."""
-        return mlp_model.flaw(problem, artifact)
+        return mlp_model.validation_error(problem, artifact)
 
     def _networks(self, problem: Problem, configs: Sequence[Config], state: State) -> Networks:
         """Return the networks as they predict: labels unscaled, class 1 positive."""

@@ -81,7 +81,7 @@ def as_multiclass(artifact: Artifact) -> Artifact:
     return Artifact("tensors", {**artifact.tensors, **both})
 
 
-def flaw(problem: Problem, artifact: Artifact) -> str | None:
+def validation_error(problem: Problem, artifact: Artifact) -> str | None:
     """Return why the tensors are not a network from the feature columns to the outputs; None if they are."""
     tensors = artifact.tensors
     layers = [name for name in tensors if name.startswith("weight_")]

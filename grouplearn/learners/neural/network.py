@@ -131,7 +131,7 @@ class Network(DataParallelLearner):
 
     def validation_error(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return why the model cannot be of such a group, by the arguments that its module was made with."""
-        return network_artifact.flaw(self._recipe, self.declaration.hyperparameters, problem, artifact)
+        return network_artifact.validation_error(self._recipe, self.declaration.hyperparameters, problem, artifact)
 
     def functions(self) -> tuple[Callable[..., Any], ...]:
         """Return the functions for the module and the loss."""

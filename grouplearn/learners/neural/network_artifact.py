@@ -43,7 +43,7 @@ def own_tensors(artifact: Artifact) -> dict[str, npt.NDArray[Any]]:
     return {name.removeprefix(_MODULE): value for name, value in artifact.tensors.items() if name != MADE_FROM}
 
 
-def flaw(
+def validation_error(
     recipe: RegisteredNetwork, declared: Sequence[Hyperparameter], problem: Problem, artifact: Artifact
 ) -> str | None:
     """Return why a model cannot be this network's for such a group.

@@ -241,7 +241,7 @@ class Gbdt(BoostedStackLearner):
         return artifact
 
     def score(self, label: Label, artifact: Artifact, x: Matrix) -> FloatArray:
-        """Return values or probabilities, shape (n, n_outputs); the text is our own, or passed ``flaw``."""
+        """Return values or probabilities, shape (n, n_outputs); the text is our own, or passed ``validation_error``."""
         return predicted(label, artifact.text, _in_prediction(artifact.text)(x))
 
     def validation_error(self, problem: Problem, artifact: Artifact) -> str | None:

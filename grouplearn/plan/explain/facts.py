@@ -113,7 +113,7 @@ def physical_plan(physical: PhysicalPlan, choice: Choice) -> Node:
     node = Node(f"Load: {counted(choice.chosen.loads, 'time')}, {loaded}", node)
     node = Node(f"Units: {_units(physical)}", node)
     where = f"{choice.executor}, {counted(choice.workers, 'worker')}"
-    node = Node(f"Run: {choice.operator}{_said(own_options(physical, choice, unusual=True))}, {where}", node)
+    node = Node(f"Run: {choice.operator}{_bracketed(own_options(physical, choice, unusual=True))}, {where}", node)
     if bound.holdout.kind == "folds":
         node = Node(f"Merge: means over {bound.holdout.split.folds} folds", node)
     kept = amount_of_bytes(results_bytes(physical))
@@ -121,7 +121,7 @@ def physical_plan(physical: PhysicalPlan, choice: Choice) -> Node:
     return Node(f"Store: {trials} of {groups}, {kept} of memory", node)
 
 
-def _said(options: Mapping[str, Any]) -> str:
+def _bracketed(options: Mapping[str, Any]) -> str:
     """Return options as a statement gives them, in brackets; empty if there are none."""
     written = ", ".join(f"{name} = {literal(value)}" for name, value in options.items())
     return f" ({on_one_line(written, _TEXT)})" if written else ""

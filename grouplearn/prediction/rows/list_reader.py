@@ -53,7 +53,7 @@ def _checked(
     index: npt.NDArray[np.int64],
     values: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.int32]:
-    """Return indices that are valid columns and distinct within a row; errors use the words of ``flaws_sql``."""
+    """Return indices that are valid columns and distinct within a row; errors use the words of ``validation_sql``."""
     rows = np.repeat(np.arange(counts.size), counts)
     flaw = None
     if np.isnan(values).any() or (index == -2).any():

@@ -1,4 +1,4 @@
-"""What the operator mop says of its options, and of its plans."""
+"""The options and plan rules of the operator mop."""
 
 from __future__ import annotations
 

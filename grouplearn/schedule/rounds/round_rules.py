@@ -1,4 +1,4 @@
-"""What averaging and parameter_server say of their options, and of their plans; and coordinate_descent of its plans."""
+"""The options and plan rules of averaging and parameter_server, and the plan rules of coordinate_descent."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _pushed(options: Mapping[str, Any], pushes: Pushes) -> Mapping[str, Any]:
     return {PARTITIONS.name: options[PARTITIONS.name] or pushed}
 
 
-def _flaw(
+def _contradiction(
     model: str, pushes: Pushes, units: Sequence[Unit], workload: Workload, options: Mapping[str, Any]
 ) -> str | None:
     staleness = options[STALENESS.name]
@@ -85,6 +85,9 @@ def _fits(workload: Workload, unit: Unit, pushes: Sequence[Push]) -> bool:
 _ONE_ROUND: Mapping[str, Any] = {SYNC.name: SYNC.default}
 AVERAGING = PlanRules(rounds=_rounds, one_round=_ONE_ROUND, words=facts.averaging_words)
 SERVER = PlanRules(
-    rounds=_rounds, one_round=_ONE_ROUND, words=facts.server_words, repeats=Repeats(options=_pushed, flaw=_flaw)
+    rounds=_rounds,
+    one_round=_ONE_ROUND,
+    words=facts.server_words,
+    repeats=Repeats(options=_pushed, validation_error=_contradiction),
 )
 DESCENT = PlanRules(words=facts.descent_words)

@@ -1,1 +1,1 @@
-"""What the rows of a trained model say that its answer notes."""
+"""The notes of TRAIN's result that follow from rows."""

@@ -1,4 +1,4 @@
-"""Notes for the answer of TRAIN that follow from rows, as the models in the catalog do not have them."""
+"""Collects the notes that follow from rows; notes that follow from the stored models are in ``catalog.notes``."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class UnfinishedRun(_OnDisk):
 class UnreadableRun(_OnDisk):
     """A run that cannot be resumed: its manifest is ``damaged``, or ``of another version``. It can be dropped."""
 
-    flaw: Literal["damaged", "of another version"]
+    reason: Literal["damaged", "of another version"]
 
     @property
     def began(self) -> float:

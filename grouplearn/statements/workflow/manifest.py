@@ -78,7 +78,7 @@ class Manifest:
         Raises DataError if its learner is not registered, and Damaged if the rows cannot be those of the job.
         """
         dataset = replace(self.rows, directory=str(directory)).open()
-        flaw = dataset.flaw(self.job.items)
+        flaw = dataset.validation_error(self.job.items)
         if flaw is not None:
             raise Damaged(directory, flaw)
         return replace(self.job, dataset=dataset, own=registry.other(self.job.learner, self.job.configs))

@@ -1,4 +1,4 @@
-"""What a run may store, and in place of what: groups that fail keep their model, or the statement fails."""
+"""Which earlier models a run replaces: groups that fail keep their model, or the statement fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many rows of a group train: a gang shares only these, and they may be far fewer than all."""
+"""Counts the rows of a group that train: a gang shares only these, which may be far fewer than all."""
 
 from __future__ import annotations
 

@@ -65,15 +65,15 @@ class _User:
     def report(self, news: RunEvents) -> tuple[Instruction, ...]:
         """Report news and return orders; raises RunOver."""
         self._pipe.send(news)
-        while (orders := self._heard(WATCH_SECONDS)) is None:
+        while (orders := self._receive(WATCH_SECONDS)) is None:
             pass
         return orders
 
     def look_up(self) -> None:
         """Raise RunOver if the end of the run was announced meanwhile."""
-        self._heard(0)
+        self._receive(0)
 
-    def _heard(self, seconds: float) -> tuple[Instruction, ...] | None:
+    def _receive(self, seconds: float) -> tuple[Instruction, ...] | None:
         match self._pipe.receive(seconds):
             case StopRun(at_once):
                 raise RunOver(at_once)
