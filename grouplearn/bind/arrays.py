@@ -62,5 +62,5 @@ def names_classes(
     classes = classes and any(label.has_classes for label in labels)
     if classes and not kind.is_whole:
         message = f"classes are whole numbers, and the label is an array of {kind.element}"
-        raise checker.error(message, expression.span, "Cast it, e.g. mask::UTINYINT[].")
+        raise checker.error(message, expression.span, types.about(expression.text, "Cast it, e.g. x::UTINYINT[]."))
     return classes

@@ -258,7 +258,7 @@ classes are whole numbers, and the label is an array of DOUBLE
 LINE 1: TRAIN MODEL m USING unet PREDICT list FEATURES (image) FROM pictures
                                          ^^^^
 
-Hint: Cast it, e.g. mask::UTINYINT[].""",
+Hint: Cast it, e.g. list::UTINYINT[].""",
     "TRAIN MODEL m USING unet PREDICT mask FEATURES (image) FROM pictures OPTIMIZE auc": """
 metric auc is not for classification of arrays
 Metrics of classification of arrays: log_loss, accuracy, f1, precision, recall, balanced_accuracy, brier
@@ -276,14 +276,14 @@ zscore of image, which is BLOB
 LINE 1: TRAIN MODEL m USING unet PREDICT mask FEATURES (zscore(image)) FROM pictures
                                                                ^^^^^
 
-Hint: zscore takes numbers; for this type write x, onehot(x), ordinal(x) or hash(x, 64).""",
+Hint: zscore takes numbers; for this type write image, onehot(image), ordinal(image) or hash(image, 64).""",
     "TRAIN MODEL m USING mlp PREDICT list FEATURES (image) FROM pictures": """
 a label of type DOUBLE[] cannot be predicted
 
 LINE 1: TRAIN MODEL m USING mlp PREDICT list FEATURES (image) FROM pictures
                                         ^^^^
 
-Hint: Take single values out of it, e.g. x[1].""",
+Hint: Take single values out of it, e.g. list[1].""",
 }
 
 

@@ -121,7 +121,7 @@ def _is_postfix(cursor: Cursor, position: int, wanted: bool) -> bool:
 def _reject_foreign(cursor: Cursor, position: int, clause: str, foreign: frozenset[str]) -> None:
     token = cursor.tokens[position]
     if token.word in foreign and cursor.tokens[position - 1].word != "WITHIN":
-        if position == cursor.index:
+        if position == cursor.index and clause not in ("FROM", "ON") and token.word != "SELECT":
             cursor.unexpected(f"an expression after {clause}", quoting(token.text))
         word = f"{token.word} BY" if token.word in ("ORDER", "GROUP") else token.word
         place = clause if clause in ("FROM", "ON") or word == "SELECT" else "FROM"
