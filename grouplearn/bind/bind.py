@@ -16,6 +16,7 @@ from grouplearn.bind.clauses.holdout import HoldoutBinder
 from grouplearn.bind.clauses.label import LabelBinder
 from grouplearn.bind.clauses.refit import refits, refits_by_default
 from grouplearn.bind.clauses.search import SearchBinder, bind_within, searched
+from grouplearn.bind.clauses.series import SeriesBinder
 from grouplearn.bind.learner_aliases import learner_meant
 from grouplearn.bind.objectives import BoundHyperparameters
 from grouplearn.bind.run.options import bind_options
@@ -35,9 +36,11 @@ from grouplearn.models.definition import SQL_TYPES, HyperparameterColumn, KeyCol
 from grouplearn.models.forms.forms import form_error
 from grouplearn.models.label import LABELS_OF_TASK
 from grouplearn.parser.statements import (
+    Feature,
     Name,
     Sql,
     TrainModel,
+    ValidateRolling,
     ValidateWhere,
 )
 
@@ -124,6 +127,8 @@ class _Binder:
         if called:
             refuse_aggregates(self._checker, self._source, called)
         self._having()
+        ordered = SeriesBinder(self._checker, statement, self._learner, self._source)
+        series = ordered.bind(options.rows.frequency)
         rows = HoldoutBinder(self._checker, statement, self._source)
         holdout_given = rows.given()
         volatility.refuse([*label, *(key.extract for key in keys), *weight])
@@ -131,7 +136,7 @@ class _Binder:
             hint = "VALIDATE SAMPLE 20% draws rows at random, the same ones for one seed."
             volatility.refuse([statement.validation.predicate], hint)
         taken = [*label, *(key.extract for key in keys), *weight]
-        items = self._items(columns, target, taken)
+        items = self._items(columns, target, taken, (ordered.feature(series),) if series else statement.features)
         volatility.refuse([item.source for item in items])
         self._refuse_unstorable([*label, *weight, *(key.extract for key in keys), *(item.source for item in items)])
         typed = [
@@ -139,6 +144,8 @@ class _Binder:
             *((key.stored.type, key.extract) for key in keys),
         ]
         self._refuse_long_types([*typed, *((item.stored.type, item.source) for item in items)])
+        if series:
+            fixed |= ordered.defaults(series, fixed, holdout_given)
         configs, search = SearchBinder(self._checker, self._learner, options).bind(statement, fixed)
         chosen = BoundHyperparameters(self._checker, statement, self._learner, configs, search)
         if target:
@@ -147,7 +154,10 @@ class _Binder:
         chosen.check_operator(options.placement.operator)
         several = search is not None or len(configs) > 1
         refits_anyway = refits_by_default(statement, self._learner, options, search)
-        holdout = holdout_given or rows.unless_given(several, options, refits_anyway)
+        if series and holdout_given is None:
+            holdout = rows.last_steps(ordered.judged(series, fixed))
+        else:
+            holdout = holdout_given or rows.unless_given(several, options, refits_anyway)
         refuse_windows(self._checker, [item.extract for item in items])
         per_row = [*self._per_row(label, items, weight), *(key.extract for key in keys)]
         refuse_unnested(self._checker, per_row)
@@ -172,6 +182,7 @@ class _Binder:
             keys=keys,
             sets=statement.group_by.sets if statement.group_by else ((),),
             items=items,
+            series=series,
             left_out=self._left_out(columns, taken),
             configs=configs,
             search=search,
@@ -280,15 +291,19 @@ class _Binder:
     # --- features --------------------------------------------------------------------------------------------------
 
     def _items(
-        self, columns: tuple[Column, ...], target: BoundTarget | None, taken: list[Sql]
+        self,
+        columns: tuple[Column, ...],
+        target: BoundTarget | None,
+        taken: list[Sql],
+        features: Sequence[Feature] | None,
     ) -> tuple[BoundItem, ...]:
-        """Return the features; the default ones are the columns that neither the expressions ``taken`` nor the holdout
+        """Return the ``features``; the default ones are the columns that neither the expressions ``taken`` nor the holdout
         use."""
         used = self._used(taken) | self._used(self._held_out_by())
         leaks = LabelLeaks(self._checker, self._replay, columns, target.extract if target else None)
         binder = FeatureBinder(self._checker, self._source, self._replay, self._learner, leaks, used)
-        if self._statement.features is not None:
-            return binder.bind(self._statement.features)
+        if features is not None:
+            return binder.bind(features)
         kept = tuple(column for column in columns if sqltext.folded(column.name) not in used)
         if not kept:
             hint = "Name them in FEATURES (...)."
@@ -301,6 +316,8 @@ class _Binder:
 
     def _held_out_by(self) -> list[Sql]:
         validation = self._statement.validation
+        if isinstance(validation, ValidateRolling) and validation.by is not None:
+            return [validation.by]
         return [validation.predicate] if isinstance(validation, ValidateWhere) else []
 
     def _left_out(self, columns: tuple[Column, ...], taken: list[Sql]) -> tuple[str, ...]:

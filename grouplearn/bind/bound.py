@@ -10,6 +10,7 @@ from grouplearn.bind.clauses.features import BoundItem
 from grouplearn.bind.run.run_options import RunOptions
 from grouplearn.bind.sql.checker import Column
 from grouplearn.data.dataset import Item
+from grouplearn.data.frequency import Frequency
 from grouplearn.data.split import Split
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
@@ -43,14 +44,16 @@ class BoundKey:
 
 @dataclass(frozen=True, slots=True)
 class Holdout:
-    """How rows are held out: ``where`` a predicate, a ``sample`` of each finest group, ``folds``, or ``none``.
+    """How rows are held out: ``where`` a predicate, a ``sample`` of each finest group, ``folds``, ``rolling``, or ``none``.
 
-    ``split`` says which of them train and which judge in each fit.
+    ``split`` says which of them train and which judge in each fit. ``by`` is the time of a row for ``rolling``; a series has
+    its own.
     """
 
-    kind: Literal["none", "where", "sample", "folds"]
+    kind: Literal["none", "where", "sample", "folds", "rolling"]
     predicate: Sql | None = None
     share: float = 0.0
+    by: Sql | None = None
     split: Split = field(default=Split())
 
     @property
@@ -60,13 +63,21 @@ class Holdout:
 
 
 @dataclass(frozen=True, slots=True)
+class Series:
+    """ORDER BY bound: the time of a row over FROM, and the frequency of its steps; the first item is the step."""
+
+    time: Sql
+    frequency: Frequency
+
+
+@dataclass(frozen=True, slots=True)
 class BoundTrain:
     """A statement whose every name and value is checked: the extract, the label, the configurations, how to run.
 
     If a procedure searches, ``configs`` are those it begins with. ``columns`` are those of FROM. ``target`` is None without
-    a label; ``weight_sql`` is the weight of a row over the columns of a source, None for 1. ``left_out`` are columns
-    that would be features if VALIDATE did not look at them. ``refit``: the best
-    configuration of each group trains again, on all rows.
+    a label; ``weight_sql`` is the weight of a row over the columns of a source, None for 1. ``series`` is None unless rows
+    are in the order of a time. ``left_out`` are columns that would be features if VALIDATE did not look at them. ``refit``:
+    the best configuration of each group trains again, on all rows.
     """
 
     statement: TrainModel
@@ -81,6 +92,7 @@ class BoundTrain:
     keys: tuple[BoundKey, ...]
     sets: tuple[tuple[int, ...], ...]
     items: tuple[BoundItem, ...]
+    series: Series | None
     left_out: tuple[str, ...]
     configs: tuple[Config, ...]
     search: SearchPlan | None

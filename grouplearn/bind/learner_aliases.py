@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 
 _BOOSTED = "Write USING gbdt: boosted trees, trained by LightGBM."
-_SERIES = (
-    "No learner forecasts a series by itself. Compute earlier values in FROM, as in lag(y) OVER (PARTITION BY shop ORDER BY "
-    "day) AS before, and train gbdt or linear_regression on them."
-)
+_SERIES = "Write USING exponential_smoothing, theta, seasonal_naive or croston, with ORDER BY <time>."
 #: What to write, by names in lower case without underscores and without "classifier" or "regressor" at the end.
 _MEANT = {
     "xgboost xgb lightgbm lgbm lgb catboost gbm gbt gradientboosting histgradientboosting boostedtree boostedtrees": _BOOSTED,
@@ -23,7 +20,10 @@ _MEANT = {
     "nn dnn ann neuralnet neuralnetwork deeplearning perceptron": "Write USING mlp.",
     "cluster clustering": "Write USING kmeans.",
     "svd truncatedsvd principalcomponents": "Write USING pca.",
-    "arima sarima sarimax autoarima arimaplus ets autoets holtwinters exponentialsmoothing theta prophet timeseries": _SERIES,
+    "arima sarima sarimax autoarima arimaplus prophet timeseries forecast autotheta": _SERIES,
+    "ets autoets holt holtwinters ses": "Write USING exponential_smoothing, with ORDER BY <time>.",
+    "naive snaive": "Write USING seasonal_naive, with ORDER BY <time>.",
+    "tsb sba intermittent": "Write USING croston WITH (variant = 'tsb'), with ORDER BY <time>.",
 }
 _BY_NAME = {name: hint for names, hint in _MEANT.items() for name in names.split()}
 _ENDING = re.compile(r"(classifier|classification|regressor|regression|reg)$")

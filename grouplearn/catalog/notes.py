@@ -157,6 +157,8 @@ def _skipped() -> str:
 
 def _few_rows(definition: ModelDefinition) -> str:
     """Return SQL for the note on a group of few rows, NULL for others."""
+    if registry.is_known(definition.learner) and registry.learner(definition.learner).declaration.takes_series:
+        return "NULL"
     counted = f"any_value({_USED})"
     rows = f"concat('only ', if({counted} = 1, '1 row', printf('%d rows', {counted})))"
     # Rows that are skipped are counted by HAVING.
@@ -170,7 +172,9 @@ def _limited(definition: ModelDefinition) -> str:
     """Return SQL for the note on a group's trials that have not converged, NULL if all have."""
     known = registry.is_known(definition.learner)
     if known and registry.way(definition.learner, definition.configs).declaration.default_epochs is None:
-        text, values = "%d of %d trials have not converged: raise l1 or tolerance", ""
+        declared = registry.way(definition.learner, definition.configs).declaration.hyperparameters
+        raised = " or ".join(each.name for each in declared if each.name in ("l1", "tolerance"))
+        text, values = f"%d of %d trials have not converged{': raise ' if raised else ''}{raised}", ""
     else:
         text = "%d of %d trials stopped at the limit of %d epochs, not converged: raise epochs"
         values = f", max(epochs) FILTER ({_OPEN_ENDED})"

@@ -22,6 +22,8 @@ def poor_fits(definition: ModelDefinition) -> list[tuple[str, str]]:
         worse = _worse(definition, learner, config)
         if worse is not None:
             found.setdefault(worse, []).append(number)
+    if not found:
+        return []
     told = literal(f"the best trial is worse on its own rows than a constant: {advice(definition)}")
     alike = len(found) == 1 and len(definition.configs) == len(next(iter(found.values())))
     chosen = {worse: "" if alike else f" AND config IN {(*numbers, -1)}" for worse, numbers in found.items()}

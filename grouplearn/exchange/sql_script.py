@@ -14,8 +14,8 @@ from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.exchange.best import best_of
 from grouplearn.exchange.plain_expressions import with_plain_expressions
-from grouplearn.models.forms.routed import ModelTables, free_parameter
-from grouplearn.prediction.macro import endpoints_of, threshold_default
+from grouplearn.models.forms.routed import ModelTables, PredictedRows
+from grouplearn.prediction.macro import answered, parameters_of
 from grouplearn.sqltext import identifier, literal, qualified
 
 #: Rows per INSERT.
@@ -46,18 +46,19 @@ def _script(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[str]
     place = qualified(f"{name}_model")
     title, learner = on_one_line(name), on_one_line(definition.learner)
     yield f"-- Model {title} ({learner}) for DuckDB 1.3 and later, made by grouplearn.\n"
-    endpoints = endpoints_of(definition, model.form)
-    for endpoint in endpoints:
-        yield f"-- After this script: FROM {on_one_line(identifier(name + endpoint.suffix))}({endpoint.parameter});\n"
+    for endpoint in definition.output.endpoints:
+        yield f"-- After this script: FROM {on_one_line(identifier(name + endpoint.suffix))}({endpoint.call});\n"
     yield f"BEGIN TRANSACTION;\nCREATE SCHEMA {place};\n"
     for part in ("models", *model.form.tables):
         yield from _table(con, model, part, place)
     tables = partial(qualified, f"{name}_model")
-    for endpoint in endpoints:
-        parameter = free_parameter(definition, endpoint.parameter)
-        parameters = ", ".join([parameter, *threshold_default(definition)])
-        select = model.form.answer(endpoint, ModelTables(definition, model.id, tables), parameter)
-        yield f"CREATE MACRO {identifier(name + endpoint.suffix)}({parameters}) AS TABLE {select};\n"
+    for endpoint in definition.output.endpoints:
+        parameters, relation = parameters_of(definition, endpoint)
+        predicted = (
+            model.form.select(PredictedRows(definition, model.id, tables, relation)) if endpoint.predicts else ""
+        )
+        select = answered(endpoint, ModelTables(definition, model.id, tables), predicted)
+        yield f"CREATE MACRO {identifier(name + endpoint.suffix)}({', '.join(parameters)}) AS TABLE {select};\n"
     yield "COMMIT;\n"
 
 

@@ -122,7 +122,7 @@ def _layout(bound: BoundTrain, stats: Statistics) -> BatchLayout:
         label_length=stats.label_length,
         classes=stats.classes if bound.target and bound.target.classification else None,
         weighted=bound.options.rows.weight is not None,
-        marked=bound.holdout.kind == "where",
+        marked=bound.holdout.kind in ("where", "rolling"),
         drawn=bound.holdout.drawn,
         single=all_fit_float(bound.items),
         n_entries=stats.n_entries,
@@ -140,6 +140,8 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
         columns.append(("w", ("CAST((", bound.options.rows.weight, ") AS DOUBLE)")))
     if bound.holdout.predicate:
         columns.append(("v", ("coalesce(CAST((", bound.holdout.predicate, ") AS BOOLEAN), false)")))
+    elif bound.holdout.kind == "rolling":
+        columns.append(("v", _distance(bound)))
     content = ", ".join(name for name, _ in columns)
     # The hash is of DOUBLEs, and of texts, so that equal values have the same order in every type; FLOAT is half the size to
     # transfer, and whole numbers are less than texts.
@@ -168,6 +170,20 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
         # SortedRows orders rows of one group and hash: only keys and one number are compared here.
         pieces.append(f"ORDER BY {keys}h ASC")
     return pieces
+
+
+def _distance(bound: BoundTrain) -> tuple[str | Sql, ...]:
+    """Return a row's distance from the end of its group, the number that ``Split`` has of it; 0 without a time."""
+    keys = [piece for key in bound.keys for piece in (", ", key.extract)][1:]
+    of_group: tuple[str | Sql, ...] = ("PARTITION BY", *keys) if keys else ()
+    most = bound.holdout.split.farthest
+    if bound.series is None:
+        by = (bound.holdout.by or Sql("NULL"),)
+        ranked = ("dense_rank() OVER (", *of_group, "ORDER BY (", *by, ") DESC NULLS LAST)")
+        return ("CAST(CASE WHEN (", *by, f") IS NULL THEN 0 ELSE least({most},", *ranked, ") END AS SMALLINT)")
+    step, label = bound.items[0].read, bound.target.extract if bound.target else Sql("0")
+    last = ("max(CASE WHEN (", label, ") IS NOT NULL THEN", step, "END) OVER (", *of_group, ")")
+    return ("CAST(coalesce(greatest(0, least(", f"{most},", *last, "-", step, "+ 1)), 0) AS SMALLINT)")
 
 
 def _row_hash(bound: BoundTrain, content: Sequence[str]) -> str:
@@ -220,8 +236,11 @@ def _hashed_label(target: BoundTarget | None) -> str:
 
 
 def _refuse_one_sided(checker: SqlChecker, bound: BoundTrain, rows: SortedRows) -> None:
-    """Raise BindError if VALIDATE WHERE leaves no rows for validation or training."""
-    predicate = bound.holdout.predicate
+    """Raise BindError if VALIDATE WHERE leaves no rows for validation or training, or a row has no time for ROLLING."""
+    predicate, by = bound.holdout.predicate, bound.holdout.by
+    if by is not None and (missing := int(np.count_nonzero(rows.split == 0))):
+        message = f"the time of VALIDATE ROLLING is NULL in {missing:,} of {rows.n_read:,} rows"
+        raise checker.error(message, by.span, f"Leave them out: WHERE {by.text.strip()} IS NOT NULL.")
     if predicate is None or not rows.n_read:
         return
     if not rows.split.any():

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from grouplearn.bind.bound import Holdout
 from grouplearn.data.dataset import FloatArray, has_label
+from grouplearn.data.split import Split
 from grouplearn.extract.finest_groups import FinestGroups
 from grouplearn.extract.row_order import HashArray, IntArray, together
 from grouplearn.interrupting import run_in_parallel
@@ -37,11 +38,13 @@ def hold_out(
 
     ``hashes`` are ``SplitHash``'s rounded and exact ones; both are overwritten. A sample is the first rows of each group in
     random order, at least one of five or more; fold numbers rotate in that order. Rows without a label (``y``) are left
-    out. VALIDATE WHERE has set its marks already. If the holdout spares rows, no row is held out of a group of fewer than
-    ten (of five if there are coarser groups, which the same rows judge), nor of one whose other rows would lose a label or
-    all be of one.
+    out. VALIDATE WHERE and ROLLING have set their numbers already. If the holdout spares rows, no row is held out of a group
+    of fewer than ten (of five if there are coarser groups, which the same rows judge), nor of one whose other rows would lose
+    a label or all be of one.
     """
-    if holdout.kind in ("none", "where"):
+    if holdout.kind == "rolling" and holdout.split.spares:
+        _spare(split, holdout.split, leaves, y)
+    if holdout.kind in ("none", "where", "rolling"):
         return
 
     def mark(part: tuple[int, int]) -> None:
@@ -66,6 +69,18 @@ def hold_out(
         split[rows] = holdout.split.numbers(split[rows])
 
     run_in_parallel(mark, list(together(leaves.offsets)), threads)
+
+
+def _spare(split: npt.NDArray[np.int16], rolling: Split, leaves: FinestGroups, y: FloatArray) -> None:
+    """Let all rows train of groups that would train on fewer rows than judge them."""
+    start, labelled = leaves.offsets, has_label(y)
+    if not split.size:
+        return
+    trains, judges = (
+        np.add.reduceat(labelled & asked(split, 0), start[:-1], dtype=np.int64)
+        for asked in (rolling.trains, rolling.judges)
+    )
+    split[np.repeat(trains < judges, np.diff(start))] = rolling.farthest
 
 
 def _held(sizes: IntArray, share: float) -> IntArray:

@@ -14,6 +14,7 @@ from grouplearn.learners.contract.optional import GrowsTrees
 from grouplearn.learners.contract.problem import FeatureBlock
 from grouplearn.learners.linear import learners as linear
 from grouplearn.learners.neural.mlp import Mlp
+from grouplearn.learners.series.learners import LEARNERS as SERIES
 from grouplearn.learners.trees.gbdt import Gbdt
 from grouplearn.learners.trees.random_forest import RandomForest
 from grouplearn.learners.unsupervised.kmeans import KMeans
@@ -25,7 +26,18 @@ from grouplearn.models.outputs.output import Output
 from grouplearn.models.outputs.outputs import OUTPUTS, output_of
 
 LEARNERS: Mapping[str, Learner] = MappingProxyType(
-    {each.declaration.name: each for each in (*linear.LEARNERS, Gbdt(), RandomForest(), Mlp(), KMeans(), Pca())}
+    {
+        each.declaration.name: each
+        for each in (
+            *linear.LEARNERS,
+            Gbdt(),
+            RandomForest(),
+            Mlp(),
+            KMeans(),
+            Pca(),
+            *SERIES,
+        )
+    }
 )
 
 #: Registered learners, networks included, and those of installed packages. The mappings are replaced, never changed, so

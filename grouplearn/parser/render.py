@@ -42,6 +42,7 @@ from grouplearn.parser.statements import (
     TrainModel,
     ValidateFolds,
     ValidateNone,
+    ValidateRolling,
     ValidateSample,
     ValidateWhere,
     Validation,
@@ -205,6 +206,10 @@ def _clauses(train: TrainModel) -> list[str]:
     clauses = [f"USING {_own(train.learner)}"]
     if train.target:
         clauses.append(_target(train.target))
+    if train.order_by:
+        clauses.append(f"ORDER BY {train.order_by.text}")
+    if train.series_by:
+        clauses.append(f"SERIES BY {train.series_by.text}")
     if train.features:
         clauses.append(f"FEATURES ({', '.join(map(_feature, train.features))})")
     clauses.append(f"FROM {train.source.text}")
@@ -276,9 +281,17 @@ def _validation(validation: Validation) -> str:
             return f"VALIDATE SAMPLE {percent.text}%"
         case ValidateFolds(folds):
             return f"VALIDATE FOLDS {folds.text}"
+        case ValidateRolling():
+            return f"VALIDATE ROLLING {_rolling(validation)}"
         case ValidateNone():
             return "VALIDATE NONE"
     assert_never(validation)
+
+
+def _rolling(rolling: ValidateRolling) -> str:
+    parts = [("", rolling.windows), ("BY ", rolling.by), ("HORIZON ", rolling.horizon)]
+    parts += [("STEP ", rolling.step), ("GAP ", rolling.gap)]
+    return " ".join(f"{word}{sql.text}" for word, sql in parts if sql is not None)
 
 
 def _keep(keep: Keep) -> str:

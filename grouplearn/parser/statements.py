@@ -196,7 +196,18 @@ class ValidateNone:
     """``VALIDATE NONE``: every row trains."""
 
 
-Validation = ValidateWhere | ValidateSample | ValidateFolds | ValidateNone
+@dataclass(frozen=True, slots=True)
+class ValidateRolling:
+    """``VALIDATE ROLLING n [BY ts] HORIZON h [STEP s] [GAP g]``: the last ``horizon`` steps of each group, ``windows`` times."""
+
+    windows: Sql
+    horizon: Sql
+    by: Sql | None = None
+    step: Sql | None = None
+    gap: Sql | None = None
+
+
+Validation = ValidateWhere | ValidateSample | ValidateFolds | ValidateRolling | ValidateNone
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +235,8 @@ class TrainModel:
     replace: bool = False
     if_not_exists: bool = False
     target: Target | None = None
+    order_by: Sql | None = None
+    series_by: Sql | None = None
     features: tuple[Feature, ...] | None = None
     where: Sql | None = None
     group_by: GroupBy | None = None

@@ -22,6 +22,7 @@ from grouplearn.parser.statements import (
     TrainModel,
     ValidateFolds,
     ValidateNone,
+    ValidateRolling,
     ValidateSample,
     ValidateWhere,
     Validation,
@@ -71,7 +72,7 @@ def _parse_clauses(cursor: Cursor) -> dict[str, Any]:
 
 def _keyword(cursor: Cursor) -> str:
     token = cursor.peek()
-    if token.word in ("GROUP", "PARTITION"):
+    if token.word in ("GROUP", "PARTITION", "ORDER", "SERIES"):
         return f"{token.word} BY"
     if token.word != "ON":
         return token.word
@@ -145,7 +146,30 @@ def _parse_over(cursor: Cursor) -> Search:
     return parse_search(cursor)
 
 
-_VALIDATIONS = ("WHERE", "SAMPLE", "FOLDS", "NONE")
+def _parse_order_by(cursor: Cursor) -> Sql:
+    """Read the time of a row, in whose ascending order the rows of a group are a series."""
+    cursor.expect("BY")
+    low = cursor.index
+    high = fragment_end(cursor, "ORDER BY")
+    if high == low:
+        cursor.unexpected("an expression after ORDER BY")
+    items = cursor.items(low, high)
+    if len(items) > 1:
+        hint = "ORDER BY takes the time alone; other columns tell series apart in GROUP BY."
+        cursor.fail("a series has one time", cursor.span(items[1][0], high), hint)
+    last = cursor.tokens[high - 1]
+    if last.word == "DESC":
+        cursor.fail("a series is in ascending order of its time", last, "Leave DESC out.")
+    cursor.index = high
+    return cursor.sql(low, high - (last.word == "ASC"))
+
+
+def _parse_series_by(cursor: Cursor) -> Sql:
+    cursor.expect("BY")
+    return fragment(cursor, "SERIES BY")
+
+
+_VALIDATIONS = ("WHERE", "SAMPLE", "FOLDS", "ROLLING", "NONE")
 
 
 def _parse_validate(cursor: Cursor) -> Validation:
@@ -155,12 +179,39 @@ def _parse_validate(cursor: Cursor) -> Validation:
         return ValidateWhere(fragment(cursor, "VALIDATE WHERE"))
     if cursor.accept("FOLDS"):
         return ValidateFolds(parse_amount(cursor, "the number of folds"))
+    if cursor.accept("ROLLING"):
+        return _parse_rolling(cursor)
     if not cursor.accept("SAMPLE"):
-        cursor.unexpected("WHERE, SAMPLE, FOLDS or NONE after VALIDATE", _validation_meant(cursor))
+        cursor.unexpected("WHERE, SAMPLE, FOLDS, ROLLING or NONE after VALIDATE", _validation_meant(cursor))
     percent = parse_amount(cursor, "a percentage")
     if not (cursor.accept_symbol("%") or cursor.accept("PERCENT")):
         cursor.unexpected('"%"', "The sample is a share of each group: VALIDATE SAMPLE 10%.")
     return ValidateSample(percent)
+
+
+_ROLLING_EXAMPLE = "For example VALIDATE ROLLING 3 HORIZON 12."
+
+
+def _parse_rolling(cursor: Cursor) -> ValidateRolling:
+    """Read ``n [BY ts] HORIZON h [STEP s] [GAP g]``."""
+    windows = parse_amount(cursor, "the number of windows")
+    by = _parse_until_horizon(cursor) if cursor.accept("BY") else None
+    if not cursor.accept("HORIZON"):
+        cursor.unexpected("HORIZON", _ROLLING_EXAMPLE)
+    horizon = parse_amount(cursor, "the number of steps that are judged")
+    step = parse_amount(cursor, "the number of steps between windows") if cursor.accept("STEP") else None
+    gap = parse_amount(cursor, "the number of steps left out") if cursor.accept("GAP") else None
+    return ValidateRolling(windows, horizon, by, step, gap)
+
+
+def _parse_until_horizon(cursor: Cursor) -> Sql:
+    """Read the time of a row, up to the word HORIZON."""
+    low, end = cursor.index, len(cursor.tokens) - 1
+    high = next((place for place in cursor.outermost(low, end) if cursor.tokens[place].word == "HORIZON"), None)
+    if high is None or high == low:
+        cursor.unexpected("the time of a row and HORIZON after BY", _ROLLING_EXAMPLE)
+    cursor.index = high
+    return cursor.sql(low, high)
 
 
 def _validation_meant(cursor: Cursor) -> str | None:
@@ -286,6 +337,8 @@ _PARSERS: dict[str, tuple[str, Callable[[Cursor], Any]]] = {
     "PREDICT": ("target", _parse_target),
     "TARGET": ("target", _parse_target),
     "LABEL": ("target", _parse_target),
+    "ORDER BY": ("order_by", _parse_order_by),
+    "SERIES BY": ("series_by", _parse_series_by),
     "FEATURES": ("features", parse_features),
     "FROM": ("source", _parse_from),
     "AS": ("source", _parse_as),

@@ -13,6 +13,7 @@ from grouplearn.models.definition import ROW
 from grouplearn.models.forms.form import SqlForm, function_select
 from grouplearn.models.forms.routed import (
     ModelTables,
+    PredictedRows,
     database_parameter,
     evaluated_row,
     free_parameter,
@@ -26,11 +27,6 @@ _FUNCTION = "grouplearn_predictions"
 _CALLED, _PLAIN = "__grouplearn_called", "__grouplearn_plain"
 
 
-def endpoints_of(definition: ModelDefinition, form: SqlForm) -> list[Endpoint]:
-    """Return the endpoints that a model has: of steps only where its form makes them."""
-    return [each for each in definition.output.endpoints if form.has_steps or not each.of_steps]
-
-
 def macro_sql(
     definition: ModelDefinition, model: str, name: str, endpoint: Endpoint, form: SqlForm, database: str | None
 ) -> tuple[str, str]:
@@ -40,24 +36,34 @@ def macro_sql(
     copying the file. ``database`` is where its tables are looked up by default, if that has models; None for the default
     database.
     """
-    source, place = free_parameter(definition, endpoint.parameter), database_parameter(definition)
-    parameters = [source, *threshold_default(definition), f"{place} := NULL"]
-    head, relation = f"CREATE MACRO {name}({', '.join(parameters)}) AS TABLE ", f"query_table({source})"
+    place = database_parameter(definition)
+    parameters, relation = parameters_of(definition, endpoint)
+    head = f"CREATE MACRO {name}({', '.join([*parameters, f'{place} := NULL'])}) AS TABLE "
     given = f"""CASE WHEN {place} IS NOT NULL THEN '"' || replace({place}, '"', '""') || '".'"""
-    if form.reason and not endpoint.of_steps:  # which finds its tables by itself
+    if form.reason and endpoint.predicts:  # which finds its tables by itself
         called = function_select(definition, f"predict({given} ELSE '' END || {literal(model)}, {ROW})", relation)
-        return head, _called_or_plain(called, _refused(definition, form.reason, relation), "predict")
+        predicted = _called_or_plain(called, _refused(definition, form.reason, relation), "predict")
+        return head, answered(endpoint, ModelTables(definition, model, str), predicted)
     known = "" if database is None else f" WHEN {_has_models(database)} THEN {literal(identifier(database) + '.')}"
     place = f"{given}{known} ELSE '' END"
 
     def tables(table_name: str) -> str:
         return f"query_table({place} || {literal(qualified(SCHEMA, table_name))})"
 
-    plain = form.answer(endpoint, ModelTables(definition, model, tables), source)
-    if endpoint.of_steps or not form.is_slow:
-        return head, plain
+    own = ModelTables(definition, model, tables)
+    if not endpoint.predicts:
+        return head, answered(endpoint, own, "")
+    plain = form.select(PredictedRows(definition, model, tables, relation))
+    if not form.is_slow:
+        return head, answered(endpoint, own, plain)
     call = f"{_FUNCTION}({place} || {literal(model)}, {evaluated_row(definition)})"
-    return head, _called_or_plain(function_select(definition, call, relation), plain, _FUNCTION)
+    either = _called_or_plain(function_select(definition, call, relation), plain, _FUNCTION)
+    return head, answered(endpoint, own, either)
+
+
+def answered(endpoint: Endpoint, model: ModelTables, predicted: str) -> str:
+    """Return the query of an endpoint, ``predicted`` is that of predictions."""
+    return predicted if endpoint.select is None else endpoint.select(model, predicted)
 
 
 def _refused(definition: ModelDefinition, reason: str, relation: str) -> str:
@@ -88,18 +94,24 @@ def _is_planned(query: str) -> str:
     return f"json_extract_string(json_serialize_plan({literal(query)}), '$.error') = 'false'"
 
 
-def threshold_default(definition: ModelDefinition) -> list[str]:
-    """Return the macro's threshold parameter with its default, if it has one."""
-    return [f"{threshold_parameter(definition)} := 0.5"] if definition.output.has_threshold else []
+def parameters_of(definition: ModelDefinition, endpoint: Endpoint) -> tuple[list[str], str]:
+    """Return the parameters of an endpoint's macro with their defaults, and the relation of the rows that are predicted."""
+    names = [name if default is None else f"{name} := {default}" for name, default in endpoint.parameters]
+    if not endpoint.predicts:
+        return names, ""
+    source = free_parameter(definition, names[0])
+    threshold = [f"{threshold_parameter(definition)} := 0.5"] if definition.output.has_threshold else []
+    return [source, *names[1:], *threshold], f"query_table({source})"
 
 
 def macro_comment(definition: ModelDefinition, endpoint: Endpoint) -> str:
     """Return the macro's comment."""
-    text = f"{endpoint.comment}{' and '.join(definition.output.shown)} and model_level, by the best trial of each group"
+    shown = " and ".join(definition.output.shown)
+    if not endpoint.predicts:
+        return f"{endpoint.comment}{shown}, by the best trial of each group."
+    text = f"{endpoint.comment}{shown} and model_level, by the best trial of each group"
     if definition.output.has_threshold:
         of = f"{definition.target_name} = {definition.positive_class}"
         text += f"; probability is the probability of {of}, which is predicted above {threshold_parameter(definition)}"
     first = definition.output.shown[0]
-    if endpoint.of_steps:
-        return f"{text}."
     return f"{text}. If the rows have a column {first}, the column of the model is {first}_1."

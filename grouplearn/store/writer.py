@@ -41,7 +41,7 @@ from grouplearn.interrupting import prefetch
 from grouplearn.learners import registry
 from grouplearn.models.forms.form import SqlForm
 from grouplearn.prediction import prediction
-from grouplearn.prediction.macro import endpoints_of, macro_comment, macro_sql
+from grouplearn.prediction.macro import macro_comment, macro_sql
 from grouplearn.prediction.scoring import scorer_of
 from grouplearn.sqltext import folded, identifier, literal, qualified
 from grouplearn.visible import visible_lines
@@ -290,7 +290,7 @@ def create_objects(
         statements.append(f"COMMENT ON VIEW {target} IS {_shown(comment)}")
     default = folded(location.catalog) == folded(current_database(con))
     database = None if default else location.catalog
-    for endpoint in endpoints_of(definition, form):
+    for endpoint in definition.output.endpoints:
         macro = location.sql(endpoint.suffix)
         head, query = macro_sql(definition, model, macro, endpoint, form, database)
         statements.append(head + checked(query))

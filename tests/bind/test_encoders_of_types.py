@@ -63,7 +63,11 @@ TYPES = (
     ),
     *("MAP(VARCHAR, DATE[])", "INTERVAL[]", "STRUCT(field INTEGER[])"),
 )
-CALLED = {None: "x", **{name: call.example for name, call in CALLS.items()}, "sparse": "sparse(x, x, 64)"}
+CALLED = {
+    None: "x",
+    **{name: call.example for name, call in CALLS.items() if name != "time_step"},
+    "sparse": "sparse(x, x, 64)",
+}
 LEARNERS = ("linear_regression", "gbdt")
 
 

@@ -24,9 +24,9 @@ def alone(
 @pytest.mark.parametrize(
     ("variant", "alpha", "beta", "mean", "fitted"),
     [
-        ("croston", 0.1, 0.1, 1.0182465515353, [1, 1.032258064516, 0.994246105185]),
-        ("sba", 0.1, 0.1, 0.9673342239585553, [0.95, 0.9806451612903225, 0.9445337999259733]),
-        ("tsb", 0.2, 0.3, 0.6515113745035932, [0.9, 1.264902, 1.6077322564499394]),
+        ("by_interval", 0.1, 0.1, 1.0182465515353, [1, 1.032258064516, 0.994246105185]),
+        ("without_bias", 0.1, 0.1, 0.9673342239585553, [0.95, 0.9806451612903225, 0.9445337999259733]),
+        ("by_probability", 0.2, 0.3, 0.6515113745035932, [0.9, 1.264902, 1.6077322564499394]),
     ],
 )
 def test_given_weights(variant: str, alpha: float, beta: float, mean: float, fitted: list[float]) -> None:
@@ -72,7 +72,7 @@ def test_a_missing_step_changes_nothing(variant: str) -> None:
     [([0.0] * 9, "NO_DEMAND", 0.0), ([0, 0, 6.0], "TOO_FEW", 2.0), ([4.0, 0, 0, 4.0], "TOO_FEW", 4 / 1.2)],
 )
 def test_few_demands_have_the_usual_weights(values: list[float], note: str, mean: float) -> None:
-    found = alone(np.array(values), "croston")
+    found = alone(np.array(values), "by_interval")
     assert found.note[0] == getattr(intermittent, note)
     np.testing.assert_allclose(found.mean[0], [mean, mean], rtol=1e-15)
     assert (found.parameters[0] == 0.1).all() or note == "NO_DEMAND"

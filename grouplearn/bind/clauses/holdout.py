@@ -13,8 +13,18 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.encoding import types
 from grouplearn.data.split import Split
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.parser.statements import Sql, TrainModel, ValidateFolds, ValidateNone, ValidateSample, ValidateWhere
+from grouplearn.parser.statements import (
+    Sql,
+    TrainModel,
+    ValidateFolds,
+    ValidateNone,
+    ValidateRolling,
+    ValidateSample,
+    ValidateWhere,
+)
 
+#: Most steps back from the end of a group that a split counts.
+_FARTHEST = (1 << 15) - 1
 #: Share of each group held out without VALIDATE (kingpin 5).
 DEFAULT_HOLDOUT = 0.1
 
@@ -52,6 +62,43 @@ class HoldoutBinder:
                         f"VALIDATE FOLDS takes a whole number from 2 to 1000, got {sqltext.shown(value)}", folds.span
                     )
                 return Holdout("folds", split=Split(value))
+            case ValidateRolling():
+                return self._rolling(self.statement.validation)
+
+    def _rolling(self, rolling: ValidateRolling) -> Holdout:
+        """Return windows that are judged after the rows that train them."""
+        statement, by = self.statement, rolling.by
+        if len(statement.group_by.sets if statement.group_by else ()) > 1:
+            hint = "Write GROUP BY without ROLLUP, CUBE and GROUPING SETS."
+            raise self.checker.error("VALIDATE ROLLING takes one level of groups", rolling.windows.span, hint)
+        if by is None and statement.order_by is None:
+            hint = "Name it: VALIDATE ROLLING 3 BY day HORIZON 7."
+            raise self.checker.error("VALIDATE ROLLING needs the time of a row", rolling.windows.span, hint)
+        if by is not None and statement.order_by is not None:
+            message = "a series has the time that ORDER BY gives, and VALIDATE ROLLING names another"
+            raise self.checker.error(message, by.span, "Leave BY out.")
+        if by is not None:
+            self.checker.describe("SELECT (", by, ")", *self.source)
+        windows, horizon = self._amount(rolling.windows, 1), self._amount(rolling.horizon, 1)
+        step = horizon if rolling.step is None else self._amount(rolling.step, 1)
+        gap = 0 if rolling.gap is None else self._amount(rolling.gap, 0)
+        split = Split(windows, horizon=horizon, step=step, gap=gap)
+        if split.farthest > _FARTHEST:
+            message = f"the windows reach {split.farthest - 1:,} steps back, and at most {_FARTHEST - 1:,} are counted"
+            raise self.checker.error(message, rolling.windows.span, "Take fewer windows, or a shorter STEP or HORIZON.")
+        return Holdout("rolling", by=by, split=split)
+
+    def _amount(self, written: Sql, least: int) -> int:
+        """Return a whole number of steps or windows."""
+        value = self.checker.constant(written)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _FARTHEST:
+            message = f"VALIDATE ROLLING takes whole numbers from {least} to {_FARTHEST:,}, got {sqltext.shown(value)}"
+            raise self.checker.error(message, written.span)
+        return value
+
+    def last_steps(self, horizon: int) -> Holdout:
+        """Return the holdout of series without VALIDATE: the last steps, unless too few are left to train on."""
+        return Holdout("rolling", split=Split(1, spares=True, horizon=min(horizon, _FARTHEST - 1), step=horizon))
 
     def _refuse_other_than_condition(self, predicate: Sql) -> None:
         found = self.checker.describe("SELECT (", predicate, ")", *self.source)

@@ -108,6 +108,11 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
         "that DuckDB orders last: true, 1, the text that sorts later, the ENUM value that is declared later",
         _as_written,
     ),
+    "frequency": RunOption(
+        "the step of a series: an interval, 'business day', or a whole number; by default the widest step on whose grid all"
+        " times lie",
+        _as_written,
+    ),
     "weight": RunOption("row weight, an expression over the columns of FROM", _as_written),
     "memory_limit": RunOption(
         "memory that all workers together may take, such as '8GB'; results of 256 MiB are taken in any case",
@@ -176,7 +181,7 @@ def bind_options(
         if name in seen:
             raise checker.error(f'option "{name}" is given twice', option.name.span)
         seen.add(name)
-        if name == "weight":
+        if name in ("weight", "frequency"):
             run[name] = option.value
         elif name == "positive_class":
             run[name] = bind_positive_class(checker, option.value)

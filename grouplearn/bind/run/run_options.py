@@ -32,6 +32,7 @@ class RowOptions:
     class_weight: Literal["balanced"] | ClassWeights | None = None
     positive_class: Named | None = None
     weight: Sql | None = None
+    frequency: Sql | None = None
 
 
 @dataclass(frozen=True, slots=True)

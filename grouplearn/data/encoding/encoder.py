@@ -71,7 +71,7 @@ class Encoder(ABC):
     - ``wide``: a group stores only the columns that its training rows set, and models store weights by column.
     - ``pure``: a row has at most one nonzero in its columns.
     - ``fills``: it replaces missing values. ``scales``: it centres and scales by group.
-    - ``plain``: it is not mentioned where items are shown.
+    - ``plain``: it is not mentioned where items are shown. ``suggested``: hints name it for columns that it takes.
     - ``taken``: in words, the columns that it (or its call) takes.
     """
 
@@ -88,6 +88,7 @@ class Encoder(ABC):
     first: ClassVar[int] = 0
     plain: ClassVar[bool] = False
     most: ClassVar[int | None] = None
+    suggested: ClassVar[bool] = True
 
     @property
     def counted(self) -> bool:

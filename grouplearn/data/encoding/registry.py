@@ -12,8 +12,9 @@ from grouplearn.data.encoding.encoder import Encoder, FittedItem
 from grouplearn.data.encoding.encoder_calls import EncoderCall
 from grouplearn.data.encoding.listed import LISTS, Listed
 from grouplearn.data.encoding.numbers import NUMBERS
+from grouplearn.data.encoding.steps import Step
 
-ENCODERS: tuple[Encoder, ...] = (*NUMBERS, *CATEGORIES, *LISTS)
+ENCODERS: tuple[Encoder, ...] = (*NUMBERS, Step(), *CATEGORIES, *LISTS)
 #: Encoders by kind and name.
 BY_NAME: Mapping[tuple[str, str], Encoder] = {(each.kind, each.name): each for each in ENCODERS}
 #: The calls of FEATURES, by name.
@@ -57,8 +58,8 @@ def automatic(column: SqlColumn) -> Encoder | None:
 
 
 def takers(column: SqlColumn) -> tuple[Encoder, ...]:
-    """Return all encoders of a column, with or without a call."""
-    return tuple(encoder for encoder in ENCODERS if not encoder.wide and encoder.takes(column))
+    """Return the encoders that a hint names for a column, with or without a call."""
+    return tuple(each for each in ENCODERS if each.suggested and not each.wide and each.takes(column))
 
 
 def of_list(item: Item) -> Listed:

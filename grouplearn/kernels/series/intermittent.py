@@ -13,8 +13,8 @@ import numpy as np
 from grouplearn.kernels.library import function, threads
 from grouplearn.kernels.series.calls import COUNT, POINTER, Counts, Flags, FloatArray, Notes, Series, places, room_for
 
-#: The methods: by intervals, the same less their bias, by probabilities.
-VARIANTS = ("croston", "sba", "tsb")
+#: The methods of Croston, of Syntetos & Boylan, and of Teunter, Syntetos & Babai.
+VARIANTS = ("by_interval", "without_bias", "by_probability")
 #: What ``note`` says: weights were fitted or given, there is no demand, there are too few demands to fit weights, which are 0.1.
 FITTED, NO_DEMAND, TOO_FEW = range(3)
 
@@ -43,7 +43,7 @@ def fit(
     y: FloatArray,
     start: Counts,
     horizon: int,
-    variant: str = "croston",
+    variant: str = "by_interval",
     alpha: float | None = None,
     beta: float | None = None,
 ) -> Intermittent:

@@ -38,6 +38,7 @@ class Declaration:
       be scipy CSR.
     - ``predicts_arrays``: labels may be arrays: a shard's ``y`` is then (n, L), and a score (n, n_configs, K·L), classes
       outermost.
+    - ``takes_series``: a group's rows are a series in the order of a time; its only feature is the step of a row.
     - ``draws``: training draws random numbers; stacks have a seed for each group.
     - ``refused``: names that hyperparameters have elsewhere, and what to say of them. ``metric_of_classes``: the default metric
       if its probabilities order rows but are not calibrated.
@@ -57,6 +58,7 @@ class Declaration:
     handles_missing: bool = False
     handles_sparse: bool = False
     predicts_arrays: bool = False
+    takes_series: bool = False
     draws: bool = False
     refused: Mapping[str, str] = field(default_factory=dict, hash=False)
     metric_of_classes: str | None = None

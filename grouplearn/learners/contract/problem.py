@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from grouplearn.data.frequency import Frequency
 from grouplearn.models.label import Label
 
 
@@ -32,6 +33,7 @@ class Problem:
       model then goes through ``as_multiclass``.
     - ``n_unseen``: classes of held-out rows that no training row has, numbered after those that are learned.
     - ``items``: the FEATURES items in order, each a block of feature columns.
+    - ``frequency``: that of the steps, if the only feature is the step of a series.
     - ``mirrored``: of two classes the positive one, 1, is the lesser, as the statement says so.
     """
 
@@ -46,6 +48,7 @@ class Problem:
     n_unseen: int = 0
     items: tuple[FeatureBlock, ...] = ()
     mirrored: bool = False
+    frequency: Frequency | None = None
 
     @property
     def n_outputs(self) -> int:

@@ -18,9 +18,9 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.models.definition import ROW, ModelDefinition
-from grouplearn.models.forms.routed import GROUP, SHOWN, Extra, ModelTables, PredictedRows, threshold_sql
+from grouplearn.models.forms.routed import GROUP, SHOWN, Extra, PredictedRows, threshold_sql
 from grouplearn.models.outputs.link import Link
-from grouplearn.models.outputs.output import Endpoint, SelectsRows
+from grouplearn.models.outputs.output import SelectsRows
 from grouplearn.models.state import Artifact
 from grouplearn.sqltext import identifier, literal
 
@@ -60,8 +60,6 @@ class SqlForm(ABC):
     reason: str = ""
     #: Plain SQL takes many times as long as the function.
     is_slow: bool = False
-    #: Groups go on in steps after their last row, for endpoints of steps.
-    has_steps: bool = False
 
     @property
     def described(self) -> str:
@@ -71,16 +69,6 @@ class SqlForm(ABC):
     @abstractmethod
     def select(self, rows: PredictedRows) -> str:
         """Return the SELECT of rows with the output's columns and ``model_level``."""
-
-    def steps(self, model: ModelTables, number: str) -> str:
-        """Return the SELECT of so many steps of each group, SQL, with its keys, the output's columns and ``model_level``."""
-        raise NotImplementedError
-
-    def answer(self, endpoint: Endpoint, model: ModelTables, parameter: str) -> str:
-        """Return the SELECT of an endpoint whose parameter has this name."""
-        if endpoint.of_steps:
-            return self.steps(model, parameter)
-        return self.select(PredictedRows(model.definition, model.model, model.tables, f"query_table({parameter})"))
 
 
 @dataclass(frozen=True, slots=True)

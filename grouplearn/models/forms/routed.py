@@ -59,6 +59,11 @@ class ModelTables:
         """Return a catalog table, and the condition on the model's rows."""
         return f"{self.tables(name)} WHERE model = '{self.model}'::UUID"
 
+    @property
+    def reachable(self) -> str:
+        """SQL that is NULL, or raises if the tables that were found are not the model's."""
+        return reachable(self)
+
 
 @dataclass(frozen=True, slots=True)
 class PredictedRows(ModelTables):
@@ -205,7 +210,7 @@ def _group_of_any(definition: ModelDefinition, best: str) -> tuple[str, str]:
     names = ", ".join(f"d.{name}" for name in values)
     found = (
         f"SELECT {names}, arg_min(b.group_id, b.level) AS group_id FROM ({distinct}) AS d CROSS JOIN {levels}"
-        f" JOIN (SELECT group_id, level, {stored} FROM {best}) AS b ON b.level = v.level AND {same}"
+        f" JOIN (SELECT b.group_id, b.level, {stored} FROM {best} AS b) AS b ON b.level = v.level AND {same}"
         f" WHERE NOT ({odd}) GROUP BY {names}"
     )
     at = " AND ".join(f"f.{name} IS NOT DISTINCT FROM {sql}" for name, sql in values.items())
@@ -215,11 +220,11 @@ def _group_of_any(definition: ModelDefinition, best: str) -> tuple[str, str]:
 def _group_of_level(definition: ModelDefinition, best: str, level: int) -> tuple[str, str]:
     keys = definition.sets[level]
     if not keys:
-        return f"(SELECT group_id FROM {best} WHERE level = {level})", ""
+        return f"(SELECT b.group_id FROM {best} AS b WHERE b.level = {level})", ""
     values = "".join(f", CAST(keys[{key + 1}] AS {definition.keys[key].type}) AS k{key}" for key in keys)
     found = {key: key_value(definition.keys[key], key) for key in keys}
     same = " AND ".join(f"l{level}.k{key} IS NOT DISTINCT FROM {value}" for key, value in found.items())
-    source = f"(SELECT group_id{values} FROM {best} WHERE level = {level})"
+    source = f"(SELECT b.group_id{values} FROM {best} AS b WHERE b.level = {level})"
     # A NULL key is a group; a value that is not of the key's type is not.
     odd = " OR ".join(f"({value} IS NULL AND r.{key_alias(key)} IS NOT NULL)" for key, value in found.items())
     return f"CASE WHEN NOT ({odd}) THEN l{level}.group_id END", f"LEFT JOIN {source} AS l{level} ON {same}"
@@ -252,7 +257,7 @@ def best_cte(rows: PredictedRows) -> str:
     )
 
 
-def reachable(rows: PredictedRows) -> str:
+def reachable(rows: ModelTables) -> str:
     """Return NULL as SQL that raises if the catalog tables found are not the model's.
 
     A macro's unqualified names are looked up in the reader's default database, not the macro's.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -39,22 +39,47 @@ class Scored:
     judged: bool = False
 
 
+class StoredModel(Protocol):
+    """A model in the catalog, as SQL reads it."""
+
+    @property
+    def definition(self) -> Any:
+        """Its ``ModelDefinition``."""
+        ...
+
+    @property
+    def reachable(self) -> str:
+        """SQL that is NULL, or raises if the tables that were found are not the model's."""
+        ...
+
+    def table(self, name: str) -> str:
+        """Return a catalog table, and the condition on the model's rows."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """A table macro of a model, called by the model's name with ``suffix``; ``comment`` begins its comment.
 
-    ``parameter`` is the name of what it takes: a table, whose rows are predicted; or with ``of_steps`` the number of steps
-    after each group's last row, which the model's form makes without any table.
+    ``parameters`` are what it takes, by name with the SQL of their defaults, None for what must be given. With ``predicts`` the
+    first is a table, whose rows are predicted. ``select`` makes the query of the model's tables and, with ``predicts``, of the
+    query of predictions; None for the predictions themselves. ``comment`` begins the macro's comment.
     """
 
     suffix: str
-    parameter: str
+    parameters: tuple[tuple[str, str | None], ...]
     comment: str
-    of_steps: bool = False
+    predicts: bool = True
+    select: Callable[[StoredModel, str], str] | None = None
+
+    @property
+    def call(self) -> str:
+        """What stands in the brackets of a call: the parameters that must be given."""
+        return ", ".join(name for name, default in self.parameters if default is None)
 
 
 #: The rows of a table with their predictions.
-PREDICT = Endpoint("_predict", "src", "Rows with ")
+PREDICT = Endpoint("_predict", (("src", None),), "Rows with ")
 
 
 class Output(ABC):

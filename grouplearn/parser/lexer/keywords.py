@@ -93,6 +93,7 @@ SOFT_CLAUSES = frozenset(
         "KEEP",
         "OPTIONS",
         "PARTITION",
+        "SERIES",
         "WITHIN",
         "REFIT",
     }
@@ -104,6 +105,8 @@ CLAUSES = (
     "PREDICT",
     "TARGET",
     "LABEL",
+    "ORDER BY",
+    "SERIES BY",
     "FEATURES",
     "FROM",
     "WHERE",
@@ -124,7 +127,7 @@ CLAUSES = (
 """All clauses of TRAIN MODEL, for messages."""
 
 FOREIGN_CLAUSES = frozenset(
-    {"ORDER", "LIMIT", "OFFSET", "QUALIFY", "UNION", "EXCEPT", "INTERSECT", "WINDOW", "SELECT", "FETCH", "RETURNING"}
+    {"LIMIT", "OFFSET", "QUALIFY", "UNION", "EXCEPT", "INTERSECT", "WINDOW", "SELECT", "FETCH", "RETURNING"}
 )
 """Reserved words that start a clause of DuckDB's queries but none of ours."""
 

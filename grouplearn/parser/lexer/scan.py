@@ -2,10 +2,10 @@
 
 Nothing inside brackets, quotes or CASE ... END starts a clause. Outside them:
 
-- A reserved clause word (FROM, WHERE, GROUP BY, HAVING, USING, WITH, ON) always starts one, except in its other uses in
+- A reserved clause word (FROM, WHERE, GROUP BY, ORDER BY, HAVING, USING, WITH, ON) always starts one, except in its other uses in
   SQL: ``IS DISTINCT FROM``, ``WITHIN GROUP``, ``JOIN ... USING (``, ``USING SAMPLE``, ``WITH ORDINALITY``,
   ``TIMESTAMP WITH TIME ZONE``, a join's ``ON``.
-- Any other clause word (PREDICT, TARGET, LABEL, FEATURES, OVER, VALIDATE, OPTIMIZE, KEEP, OPTIONS, PARTITION BY) is a
+- Any other clause word (PREDICT, TARGET, LABEL, FEATURES, OVER, VALIDATE, OPTIMIZE, KEEP, OPTIONS, PARTITION BY, SERIES BY) is a
   plain identifier where an operand must come (first in a clause, after an operator, a comma, a dot, AND, AS ...) and
   starts a clause elsewhere. So ``PREDICT label``, ``WHERE label > 3`` and ``FROM t AS target`` need no quotes.
 """
@@ -27,7 +27,7 @@ _ON_CLAUSES = {
 _FIRST_WORDS = {clause.split()[0]: clause for clause in CLAUSES if not clause.startswith("ON ")}
 _LOOKALIKES = frozenset({"WITHOUT", "WITHIN", "WHEN", "OUTER", "INTERVAL"})
 _SIMILAR = 0.7
-_FOREIGN_TO_FEW = FOREIGN_CLAUSES | {"GROUP", "HAVING"}
+_FOREIGN_TO_FEW = FOREIGN_CLAUSES | {"GROUP", "HAVING", "ORDER"}
 
 
 def fragment(cursor: Cursor, clause: str, stops: frozenset[str] | None = None) -> Sql:
@@ -69,7 +69,7 @@ def starts_clause(cursor: Cursor, position: int, wants_operand: bool) -> bool:
     tokens = cursor.tokens
     word, after = tokens[position].word, tokens[position + 1]
     before = tokens[position - 1]
-    if word in ("WHERE", "HAVING"):
+    if word in ("WHERE", "HAVING", "ORDER"):
         return True
     if word == "FROM":
         return before.word != "DISTINCT"
@@ -90,7 +90,7 @@ def starts_clause(cursor: Cursor, position: int, wants_operand: bool) -> bool:
         return not (after.is_symbol("(") and before.is_symbol(")"))
     if word == "WITHIN":
         return after.word != "GROUP"
-    return word != "PARTITION" or after.word == "BY"
+    return word not in ("PARTITION", "SERIES") or after.word == "BY"
 
 
 def _wants_operand_after(cursor: Cursor, position: int, word: str, wanted: bool, clause: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grouplearn.amounts import amount_of_bytes, counted, on_one_line, plural, rounded_seconds, share
-from grouplearn.bind.bound import BoundTrain
+from grouplearn.bind.bound import BoundTrain, Holdout
 from grouplearn.data import encoders
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.interrupting import with_checks
@@ -114,8 +114,9 @@ def physical_plan(physical: PhysicalPlan, choice: Choice) -> Node:
     node = Node(f"Units: {_units(physical)}", node)
     where = f"{choice.executor}, {counted(choice.workers, 'worker')}"
     node = Node(f"Run: {choice.operator}{_bracketed(own_options(physical, choice, unusual=True))}, {where}", node)
-    if bound.holdout.kind == "folds":
-        node = Node(f"Merge: means over {bound.holdout.split.folds} folds", node)
+    if bound.holdout.split.folds > 1:
+        parts = "windows" if bound.holdout.split.rolls else "folds"
+        node = Node(f"Merge: means over {bound.holdout.split.folds} {parts}", node)
     kept = amount_of_bytes(results_bytes(physical))
     trials, groups = counted(len(sizes) * len(bound.configs), "trial"), counted(len(sizes), "group")
     return Node(f"Store: {trials} of {groups}, {kept} of memory", node)
@@ -188,7 +189,8 @@ def _packed_trials(physical: PhysicalPlan) -> str:
     sizes = sorted({len(pack) for pack in distinct}, reverse=True)
     size = f"of {sizes[0]}" if len(sizes) == 1 else f"of {sizes[-1]} to {sizes[0]}"
     holdout = physical.bound.holdout
-    judged = f"{holdout.split.folds} folds" if holdout.kind == "folds" else "a fit that is judged"
+    parts = "windows" if holdout.split.rolls else "folds"
+    judged = f"{holdout.split.folds} {parts}" if holdout.split.folds > 1 else "a fit that is judged"
     per = f", each {judged} and the final fit" if holdout.split.folds else ""
     epochs = f", at most {physical.epochs} epochs" if physical.bound.learner.declaration.default_epochs else ""
     product = f"{counted(groups, 'group')} x {counted(configs, 'configuration')}"
@@ -325,7 +327,18 @@ def _holdout(bound: BoundTrain) -> str:
         return f"rows WHERE {on_one_line(holdout.predicate.text, _TEXT)}"
     if holdout.kind == "sample":
         return f"{100 * holdout.share:g}% of each group{', by default' if holdout.split.spares else ''}"
+    if holdout.split.rolls:
+        return _windows(holdout)
     return f"{holdout.split.folds} folds" if holdout.kind == "folds" else "none, every row trains"
+
+
+def _windows(holdout: Holdout) -> str:
+    """Return the windows of VALIDATE ROLLING in words."""
+    split, by = holdout.split, "" if holdout.by is None else f" by {on_one_line(holdout.by.text, _TEXT)}"
+    last = f"the last {counted(split.horizon, 'step')} of each group{by}"
+    if split.folds == 1:
+        return f"{last}{', by default' if split.spares else ''}"
+    return f"{last}, and {split.folds - 1} windows before, {split.step} apart"
 
 
 def _units(physical: PhysicalPlan) -> str:

@@ -105,7 +105,7 @@ def merge(job: Job, results: Iterable[UnitResult], greater_is_better: bool) -> O
             if key not in made:
                 made[key] = replace(of_all, n_train=of_all.n_train - known.n_valid, n_valid=known.n_valid)
             facts[group] = made[key]
-    merged = with_judged(final, *folds) if job.split.has_sample else with_folds(final, folds)
+    merged = with_judged(final, *folds) if job.split.has_sample else with_folds(final, folds, job.split.rolls)
     return outcome_of(job.groups, facts, merged, job.target.metric, greater_is_better)
 
 
@@ -139,10 +139,11 @@ def with_judged(final: Trials, judged: Trials) -> Trials:
     return replace(final, train=train, valid=valid, seconds=seconds)
 
 
-def with_folds(final: Trials, folds: Sequence[Trials]) -> Trials:
+def with_folds(final: Trials, folds: Sequence[Trials], rolls: bool = False) -> Trials:
     """Return final fits with the mean validation metrics of their folds.
 
-    If a fold failed there is no mean, as it would be that of the easier folds, and the text says so. A trial without fits of
+    If a fold failed there is no mean, as it would be that of the easier folds, and the text says so. If folds are windows that
+    go back in time (``rolls``), the mean is that of the windows for which a series is long enough. A trial without fits of
     folds, as all were fitted in one pass, stays as it is.
     """
     if not any(map(len, folds)):
@@ -164,12 +165,16 @@ def with_folds(final: Trials, folds: Sequence[Trials]) -> Trials:
     usable, failed, any_done = final.usable & seen, np.sum(status == FAILED, axis=0), done.any(axis=0)
     stopped = usable & ~any_done & ((final.status == STOPPED) | (status == STOPPED).any(axis=0))
     lost, some = usable & ~any_done & ~stopped, usable & any_done & (failed > 0)
-    sound = np.asarray(usable & any_done & (failed == 0))
+    sound = np.asarray(usable & any_done & ((failed == 0) | rolls))
     valid = np.where(sound[:, None], mean_known(judged), np.where(seen[:, None], np.nan, final.valid))
     status_of_all = np.where(stopped, STOPPED, final.status).astype(np.int8)
     texts = {**final.texts, **dict.fromkeys(np.flatnonzero(stopped).tolist(), NOT_VALIDATED)}
     for place in np.flatnonzero(some).tolist():
         texts[place] = f"not validated: {failed[place]} of {len(folds)} folds failed; the first: {first[place]}"
+        if rolls:
+            texts[place] = (
+                f"validated on {len(folds) - failed[place]} of {len(folds)} windows; the next: {first[place]}"
+            )
     merged = replace(final, status=status_of_all, valid=valid, texts=texts, seconds=seconds)
     all_failed = f"all {len(folds)} folds failed; the first: "
     return merged.failed({place: f"{all_failed}{first[place]}" for place in np.flatnonzero(lost).tolist()})

@@ -29,7 +29,7 @@ def with_training_rows(workload: Workload, job: Job) -> Workload:
 
 def _training_rows(job: Job, group: Group) -> int:
     """Return the number of rows with label and weight that are not held out, in the fold with fewest."""
-    data, kinds = job.dataset, max(2, job.split.folds)
+    data, kinds = job.dataset, 1 + job.split.farthest
     counts = np.zeros(kinds, dtype=np.int64)
     for numbers, _ in GroupRuns([group]):
         rows = adjoining(numbers)

@@ -10,6 +10,7 @@ import numpy as np
 from grouplearn.data import encoders, shard
 from grouplearn.data.dataset import Dataset, FloatArray, Group
 from grouplearn.data.encoding.registry import encoder_of
+from grouplearn.data.frequency import Frequency
 from grouplearn.data.shard import Matrix, RowNumbers, Shard, StoredShard, Totals
 from grouplearn.data.split import FINAL
 from grouplearn.learners.contract.learner import Learner
@@ -281,4 +282,5 @@ def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts, n_un
         items=blocks,
         mirrored=job.target.mirrored,
         n_unseen=n_unseen,
+        frequency=Frequency.of(job.items[0].options) if learner.declaration.takes_series else None,
     )

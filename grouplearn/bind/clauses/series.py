@@ -1,0 +1,238 @@
+"""ORDER BY bound: the time of a series, its frequency as WITH gives it or as the times show it, its season and horizon."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from grouplearn import sqltext
+from grouplearn.bind.bound import Holdout, Series
+from grouplearn.bind.clauses.search import searched
+from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.data.encoding.steps import Step
+from grouplearn.data.encoding.types import column_of, is_whole
+from grouplearn.data.frequency import ZONED, Frequency, Unit
+from grouplearn.learners.contract.config import Value
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.parser.statements import (
+    Feature,
+    Name,
+    Option,
+    Sql,
+    TrainModel,
+    ValidateFolds,
+    ValidateRolling,
+    ValidateSample,
+    ValidateWhere,
+)
+
+FREQUENCY, SEASON, HORIZON = "frequency", "season_length", "horizon"
+#: The horizon of series without a season.
+_HORIZON = 10
+_DAY = 86_400_000_000
+#: A grid on which fewer of the steps than one in this many have a row is none.
+_SPARSEST = 200
+#: Distinct working days from which a series without weekends is one of business days.
+_WORKING_DAYS = 6
+_GCD = "coalesce(list_reduce(list({0} - least_{0}), lambda a, b: gcd(a, b)), 0)"
+_HINT = "Give it: WITH (frequency = INTERVAL 1 DAY)."
+
+
+@dataclass(frozen=True)
+class SeriesBinder:
+    """Binds ORDER BY of a statement over ``source``, its FROM and WHERE."""
+
+    checker: SqlChecker
+    statement: TrainModel
+    learner: Learner
+    source: tuple[str | Sql, ...]
+
+    def bind(self, given: Sql | None) -> Series | None:
+        """Return the series, None if the learner takes rows in any order; ``given`` is the frequency in WITH."""
+        own, statement, time = self.learner.declaration, self.statement, self.statement.order_by
+        self._refuse_clauses()
+        if not own.takes_series:
+            if given is not None:
+                raise self.checker.error(f"{own.name} learns no series, so it takes no frequency", given.span)
+            return None
+        if time is None:
+            message = f"{own.name} learns a series, and the statement has no ORDER BY clause"
+            raise self.checker.error(
+                message, statement.learner.span, "Add ORDER BY <time>: the column that orders rows."
+            )
+        described = self.checker.describe("SELECT (", time, ")", *self.source)
+        if len(described) != 1 or not Step().takes(column_of(described[0].type)):
+            kind = described[0].type if len(described) == 1 else f"{len(described)} columns"
+            message = f"ORDER BY takes a DATE, a TIMESTAMP or a whole number, and this is {kind}"
+            raise self.checker.error(message, time.span, "Cast it: ORDER BY strptime(month, '%Y-%m')::DATE.")
+        return Series(time, self._frequency(time, described[0].type, given))
+
+    def feature(self, series: Series) -> Feature:
+        """Return the only feature of a series, the step of its time."""
+        span, options = series.time.span, series.frequency.options
+        call = tuple(Option(Name(name, span), Sql(sqltext.literal(value), span)) for name, value in options.items())
+        return Feature((series.time,), Name(Step.name, span), call, span=span)
+
+    def defaults(self, series: Series, fixed: Mapping[str, Value], holdout: Holdout | None) -> dict[str, Value]:
+        """Return the season and the horizon, where the statement gives none; a horizon reaches as far as windows are judged."""
+        season, horizon = int(str(fixed.get(SEASON) or series.frequency.season_length)), fixed.get(HORIZON)
+        reach = holdout.split.horizon + holdout.split.gap if holdout else 0
+        if horizon is None:
+            return {SEASON: season, HORIZON: max(reach, 2 * season if season > 1 else _HORIZON)}
+        if int(str(horizon)) < reach and isinstance(self.statement.validation, ValidateRolling):
+            message = f"VALIDATE ROLLING judges forecasts of {reach} steps, and the model has {horizon}"
+            raise self.checker.error(message, self.statement.validation.horizon.span, f"WITH (horizon = {reach}).")
+        return {SEASON: season}
+
+    def judged(self, series: Series, fixed: Mapping[str, Value]) -> int:
+        """Return how many steps at the end judge without VALIDATE: the horizon if it is given, else a season."""
+        given = any(option.name.value.casefold() == HORIZON for option in self.statement.options)
+        season = int(str(fixed.get(SEASON) or series.frequency.season_length))
+        return int(str(fixed[HORIZON])) if given or season == 1 else season
+
+    def _refuse_clauses(self) -> None:
+        own, statement = self.learner.declaration, self.statement
+        if statement.series_by is not None:
+            message = f"{own.name} learns one series per group, and SERIES BY gives a group many"
+            raise self.checker.error(message, statement.series_by.span, "Write the columns in GROUP BY.")
+        if not own.takes_series and statement.order_by is not None:
+            message = f"{own.name} learns from rows in any order, and ORDER BY makes them a series"
+            hint = "Leave ORDER BY out; VALIDATE ROLLING 3 BY <time> HORIZON 7 judges by later rows."
+            raise self.checker.error(message, statement.order_by.span, hint)
+        if own.takes_series and statement.group_by is not None and len(statement.group_by.sets) > 1:
+            hint = "Write GROUP BY without ROLLUP, CUBE and GROUPING SETS."
+            raise self.checker.error("a series is a group of one level", statement.group_by.text.span, hint)
+        if own.takes_series and isinstance(statement.validation, ValidateSample | ValidateFolds | ValidateWhere):
+            message = f"{own.name} learns a series, whose steps cannot be held out from the middle"
+            hint = "VALIDATE ROLLING 3 HORIZON 12 judges the last steps; without VALIDATE the last season does."
+            raise self.checker.error(message, self.statement.learner.span, hint)
+        for name in searched(statement.search) if own.takes_series and statement.search else ():
+            if name.value.casefold() in (SEASON, HORIZON):
+                message = f"{name.value} is one for all configurations, so that they are judged alike"
+                raise self.checker.error(message, name.span, f"Give it once: WITH ({name.value.casefold()} = 12).")
+        if own.takes_series and statement.features is not None:
+            message = f"{own.name} learns from earlier values of the label alone, and FEATURES names others"
+            raise self.checker.error(message, statement.features[0].span, "Leave FEATURES out.")
+
+    def _frequency(self, time: Sql, kind: str, given: Sql | None) -> Frequency:
+        """Return the frequency in WITH, or the widest grid on which all times lie."""
+        if is_whole(kind):
+            return self._of_numbers(time, given)
+        zone = str(self.checker.rows("SELECT current_setting('TimeZone')")[0][0]) if kind == ZONED else "UTC"
+        seen = self._seen(time, kind, zone)
+        if given is not None:
+            return self._as_given(given, seen, zone)
+        unit: Unit
+        if seen.is_monthly:
+            unit, every, first = "month", seen.every_months, seen.first_month
+        elif not seen.at_midnight:
+            unit, every, first = "microsecond", seen.every_microseconds, seen.first_microsecond
+        elif seen.every_days == 1 and not seen.has_weekends and seen.n_times >= _WORKING_DAYS:
+            return Frequency("business_day", zone=zone)
+        else:
+            unit, every, first = "day", seen.every_days, seen.first_day
+        found = _aligned(unit, every, first, seen, zone)
+        self._refuse_sparse(
+            time, found, (seen.last_microsecond - seen.first_microsecond) // _microseconds(found), seen.n_times
+        )
+        return found
+
+    def _of_numbers(self, time: Sql, given: Sql | None) -> Frequency:
+        times = ("FROM (SELECT DISTINCT CAST((", time, ") AS BIGINT) AS n", *self.source, ") WHERE n IS NOT NULL")
+        every = f"{_GCD.format('n')}, min(n), max(n), count(*)"
+        least = ("SELECT *, min(n) OVER () AS least_n", *times)
+        found, first, last, count = self.checker.rows(f"SELECT {every} FROM (", *least, ")")[0]
+        if given is not None:
+            value = self.checker.constant(given)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                message = f"the frequency of whole numbers is a whole number, at least 1, got {sqltext.shown(value)}"
+                raise self.checker.error(message, given.span)
+            return Frequency("number", value, (first or 0) % value)
+        frequency = Frequency("number", max(1, found), (first or 0) % max(1, found))
+        self._refuse_sparse(time, frequency, ((last or 0) - (first or 0)) // frequency.every, count)
+        return frequency
+
+    def _refuse_sparse(self, time: Sql, found: Frequency, steps: int, n_times: int) -> None:
+        """Raise for times whose common step is so short that nearly all steps are missing: some lie beside the others."""
+        if steps > _SPARSEST * max(n_times, 10):
+            message = (
+                f"the times have no common frequency: steps of {found.words} would leave nearly all steps without a row"
+            )
+            raise self.checker.error(message, time.span, _HINT)
+
+    def _seen(self, time: Sql, kind: str, zone: str) -> _Times:
+        """Return what the distinct times of all groups show."""
+        at = f" AT TIME ZONE {sqltext.literal(zone)}" if kind == ZONED else ""
+        distinct = ("SELECT DISTINCT (", time, f"){at} AS t", *self.source)
+        numbers = {"month": "date_diff('month', DATE '1970-01-01', t)", "day": "date_diff('day', DATE '1970-01-01', t)"}
+        numbers["microsecond"] = "epoch_us(t)"
+        columns = ", ".join(f"{sql} AS {unit}, min({sql}) OVER () AS least_{unit}" for unit, sql in numbers.items())
+        rows = (f"SELECT t, {columns} FROM (", *distinct, ") WHERE isfinite(t)")
+        read = [
+            "count(*)",
+            "coalesce(bool_and(t = CAST(t AS DATE)), true)",
+            "count(DISTINCT day(t))",
+            "coalesce(bool_and(CAST(t AS DATE) = last_day(t)), false)",
+            "coalesce(max(day(t)), 1)",
+            "coalesce(bool_or(isodow(t) > 5), false)",
+            *(part for unit in numbers for part in (_GCD.format(unit), f"coalesce(min({unit}), 0)")),
+            "coalesce(max(microsecond), 0)",
+        ]
+        return _Times(*self.checker.rows(f"SELECT {', '.join(read)} FROM (", *rows, ")")[0])
+
+    def _as_given(self, given: Sql, seen: _Times, zone: str) -> Frequency:
+        text = given.text.strip().strip("'").casefold().replace("_", " ")
+        if text in ("business day", "business days", "1 business day"):
+            return Frequency("business_day", zone=zone)
+        parts = [f"date_part('{part}', i)" for part in ("year", "month", "day")]
+        clock = "epoch_us(i - to_months(CAST(12 * y + m AS INTEGER)) - to_days(CAST(d AS INTEGER)))"
+        interval = ("SELECT CAST((", given, ") AS INTERVAL) AS i")
+        named = f"SELECT i, {parts[0]} AS y, {parts[1]} AS m, {parts[2]} AS d FROM ("
+        months, days, rest = self.checker.rows(f"SELECT 12 * y + m, d, {clock} FROM ({named}", *interval, "))")[0]
+        days, rest = (0, rest + days * _DAY) if rest else (days, rest)
+        sizes: dict[Unit, int] = {"month": months, "day": days, "microsecond": rest}
+        positive = [unit for unit, size in sizes.items() if size > 0]
+        if len(positive) != 1 or min(sizes.values()) < 0:
+            message = "a frequency is a positive interval of months, of days or of a time of day"
+            raise self.checker.error(
+                message, given.span, "For example INTERVAL 1 MONTH, INTERVAL 7 DAYS, 'business day'."
+            )
+        unit = positive[0]
+        if unit == "day" and not seen.at_midnight:
+            unit, sizes["microsecond"] = "microsecond", days * _DAY
+        first = {"month": seen.first_month, "day": seen.first_day, "microsecond": seen.first_microsecond}[unit]
+        return _aligned(unit, sizes[unit], first, seen, zone)
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Distinct times: the widest steps in months, days and microseconds on whose grid all lie, and the first of each."""
+
+    n_times: int
+    at_midnight: bool
+    n_days: int
+    at_month_ends: bool
+    latest_day: int
+    has_weekends: bool
+    every_months: int
+    first_month: int
+    every_days: int
+    first_day: int
+    every_microseconds: int
+    first_microsecond: int
+    last_microsecond: int
+
+    @property
+    def is_monthly(self) -> bool:
+        """Whether all times are the same day of months, or their last."""
+        return self.at_midnight and self.n_times > 1 and (self.n_days == 1 or self.at_month_ends)
+
+
+def _aligned(unit: Unit, every: int, first: int, seen: _Times, zone: str) -> Frequency:
+    """Return the frequency whose grid has the first time."""
+    every = max(1, every)
+    return Frequency(unit, every, first % every, 31 if seen.at_month_ends else seen.latest_day, zone)
+
+
+def _microseconds(frequency: Frequency) -> int:
+    return frequency.every * {"month": 28 * _DAY, "day": _DAY}.get(frequency.unit, 1)

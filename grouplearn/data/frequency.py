@@ -1,0 +1,118 @@
+"""The frequency of a series: times as whole numbers of steps, and back, in SQL and as text."""
+
+from __future__ import annotations
+
+import calendar
+import datetime
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from grouplearn.sqltext import literal
+
+Unit = Literal["month", "day", "business_day", "microsecond", "number"]
+UNITS: tuple[Unit, ...] = get_args(Unit)
+#: With time zone.
+ZONED = "TIMESTAMP WITH TIME ZONE"
+_EPOCH, _MONDAY = "DATE '1970-01-01'", "DATE '1970-01-05'"
+
+
+@dataclass(frozen=True, slots=True)
+class Frequency:
+    """A step is ``every`` units long; step 0 is ``offset`` units after 1970-01-01, of business days after 1970-01-05.
+
+    ``day`` is the day at which a month's step lies, the last one in shorter months. ``zone`` is the time zone in which
+    timestamps with time zone have months and days.
+    """
+
+    unit: Unit = "day"
+    every: int = 1
+    offset: int = 0
+    day: int = 1
+    zone: str = "UTC"
+
+    @classmethod
+    def of(cls, options: Iterable[tuple[str, Any]]) -> Frequency:
+        """Return the frequency with the options of an item of the encoder ``time_step``."""
+        return cls(**dict(options))
+
+    def step(self, kind: str) -> tuple[str, str]:
+        """Return the SQL around a time of a DuckDB type: its step as DOUBLE, not a whole number between two steps."""
+        before, after = ("(\n", f"\n) AT TIME ZONE {literal(self.zone)}") if kind == ZONED else ("\n", "\n")
+        match self.unit:
+            case "month" | "day":
+                before, after = f"date_diff('{self.unit}', {_EPOCH}, {before}", f"{after})"
+            case "business_day":
+                days = f"date_diff('day', {_MONDAY}, t)"
+                number = f"CASE WHEN isodow(t) < 6 THEN floor({days} / 7) * 5 + isodow(t) - 1 ELSE 'nan'::DOUBLE END"
+                before, after = f"list_transform([{before}", f"{after}], lambda t: {number})[1]"
+            case "microsecond":
+                before, after = f"epoch_us({before}", f"{after})"
+        return f"(CAST(({before}", f"{after}) AS DOUBLE) - {self.offset}) / {self.every}"
+
+    def time(self, step: str, kind: str) -> str:
+        """Return the SQL of the time of a whole step, in a DuckDB type."""
+        units = f"CAST(({step}) * {self.every} + {self.offset} AS BIGINT)"
+        match self.unit:
+            case "month":
+                found = f"(DATE '1970-01-{self.day:02}' + to_months(CAST({units} AS INTEGER)))"
+            case "day":
+                found = f"({_EPOCH} + CAST({units} AS INTEGER))"
+            case "business_day":
+                weeks = f"CAST(floor({units} / 5) AS INTEGER)"
+                found = f"({_MONDAY} + {weeks} * 7 + CAST({units} - 5 * {weeks} AS INTEGER))"
+            case "microsecond":
+                found = f"make_timestamp({units})"
+            case _:
+                found = units
+        if kind == ZONED:
+            return f"(CAST({found} AS TIMESTAMP) AT TIME ZONE {literal(self.zone)})"
+        return f"CAST({found} AS {kind})"
+
+    def text(self, step: int) -> str:
+        """Return the time of a step as text, of timestamps with time zone in their zone."""
+        units = step * self.every + self.offset
+        match self.unit:
+            case "month":
+                year, month = divmod(units, 12)
+                last = calendar.monthrange(1970 + year, month + 1)[1]
+                return f"{datetime.date(1970 + year, month + 1, min(self.day, last))}"
+            case "day":
+                return f"{_epoch() + datetime.timedelta(units)}"
+            case "business_day":
+                weeks, days = divmod(units, 5)
+                return f"{_epoch() + datetime.timedelta(4 + 7 * weeks + days)}"
+            case "microsecond":
+                return f"{datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=units)}"
+        return str(units)
+
+    @property
+    def words(self) -> str:
+        """The step in words: ``1 month``, ``7 days``, ``1 business day``, ``2 hours``."""
+        count, unit = self.every, self.unit.replace("_", " ")
+        if self.unit == "number":
+            return str(count)
+        if self.unit == "microsecond":
+            for name, size in (("hour", 3_600_000_000), ("minute", 60_000_000), ("second", 1_000_000)):
+                if count % size == 0:
+                    count, unit = count // size, name
+                    break
+        return f"{count} {unit}{'' if count == 1 else 's'}"
+
+    @property
+    def season_length(self) -> int:
+        """The steps of the usual season: a year of months, a week of days, a day of hours or minutes; 1 if there is none."""
+        of_day = 86_400_000_000
+        whole = {"month": 12, "day": 7, "business_day": 5, "microsecond": of_day}.get(self.unit, 1)
+        if self.unit == "day" and self.every == 7:
+            return 52
+        return whole // self.every if whole % self.every == 0 else 1
+
+    @property
+    def options(self) -> Mapping[str, int | str]:
+        """The options of the encoder's call."""
+        return {"unit": self.unit, "every": self.every, "offset": self.offset, "day": self.day, "zone": self.zone}
+
+
+def _epoch() -> datetime.date:
+    return datetime.date(1970, 1, 1)

@@ -1,0 +1,1 @@
+"""Learners of series: forecasts of a label from its own past."""

@@ -1,0 +1,86 @@
+"""The learner ``exponential_smoothing``: level, trend and season that follow the series, each chosen or given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import cast
+
+import numpy as np
+
+from grouplearn.kernels.series import exponential_smoothing as kernel
+from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter
+from grouplearn.learners.contract.cost import Coefficients
+from grouplearn.learners.contract.learner import Declaration
+from grouplearn.learners.series.batch import FittedSeries, SeriesBatch
+from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, SeriesCost, SeriesLearner
+from grouplearn.models.label import NUMBER
+from grouplearn.models.outputs.forecast import Forecast
+
+_SOURCE = "Hyndman, Koehler, Ord & Snyder 2008"
+_ERRORS = {"additive": "A", "multiplicative": "M"}
+_TRENDS = {"none": "N", "additive": "A", "damped": "Ad"}
+_SEASONS = {"none": "N", "additive": "A", "multiplicative": "M"}
+
+
+def _part(name: str, of: str, choices: Mapping[str, str]) -> Hyperparameter:
+    doc = f"{of}: auto tries all of them, and the criterion decides"
+    return Hyperparameter(name, "str", "auto", doc, _SOURCE, choices=("auto", *choices))
+
+
+ERRORS = _part("errors", "whether errors are added or proportional", _ERRORS)
+TREND = _part("trend", "the trend", _TRENDS)
+SEASONALITY = _part("seasonality", "how the season enters", _SEASONS)
+CRITERION = Hyperparameter(
+    "criterion", "str", "aicc", "the information criterion that chooses", _SOURCE, choices=kernel.CRITERIA
+)
+
+
+class ExponentialSmoothing(SeriesLearner):
+    """Level, trend and season, each renewed by a part of the last error, with starting values of greatest likelihood.
+
+    With additive parts ŷ = l + b + s, l ← l + b + α e, b ← b + β e, s ← s + γ e; ``kernels.series.exponential_smoothing`` has
+    the others. A missing value counts as forecast. A constant series, or one of fewer than four values, is its mean.
+    Source: Hyndman, Koehler, Ord & Snyder 2008; R: ets().
+    """
+
+    declaration = Declaration(
+        name="exponential_smoothing",
+        summary="level, trend and season (ETS), chosen per series by AICc",
+        labels=frozenset({NUMBER}),
+        output=Forecast,
+        hyperparameters=(ERRORS, TREND, SEASONALITY, CRITERION, SEASON_LENGTH, HORIZON),
+        form="vectors",
+        handles_missing=True,
+        takes_series=True,
+        cost=SeriesCost(Coefficients(0.0, 2e-4, 0.0, 0.0, 1e-8, 1e-3, 1e-5)),
+    )
+
+    def conflict(self, config: Config) -> Conflict | None:
+        """Return that multiplicative seasons have no additive errors."""
+        if config[ERRORS.name] == "additive" and config[SEASONALITY.name] == "multiplicative":
+            message = (
+                "with additive errors the variance of multiplicative seasons is infinite: errors = 'multiplicative'"
+            )
+            return Conflict(message, (ERRORS.name, SEASONALITY.name))
+        return None
+
+    def fit(self, config: Config, batch: SeriesBatch, cancelled: Callable[[], bool]) -> FittedSeries:
+        """Return the models of all series."""
+        del cancelled
+        season, horizon = (cast(int, config[each.name]) for each in (SEASON_LENGTH, HORIZON))
+        wanted = [
+            _wanted(config, each, codes)
+            for each, codes in ((ERRORS, _ERRORS), (TREND, _TRENDS), (SEASONALITY, _SEASONS))
+        ]
+        specs = [
+            model for model in kernel.MODELS if all(part in some for part, some in zip(model, wanted, strict=True))
+        ]
+        found = kernel.fit(batch.y, batch.start, season, specs, horizon, str(config[CRITERION.name]))
+        likely = np.where(np.isnan(found.loglik), 0.0, -found.loglik)
+        return FittedSeries(found.fitted, found.mean, found.deviation, likely, found.converged)
+
+
+def _wanted(config: Config, parameter: Hyperparameter, codes: Mapping[str, str]) -> set[str]:
+    """Return the codes of the parts that a config allows."""
+    value = config[parameter.name]
+    return set(codes.values()) if value == "auto" else {codes[str(value)]}

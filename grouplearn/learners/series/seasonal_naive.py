@@ -1,0 +1,71 @@
+"""The learner ``seasonal_naive``: the value of a season before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+
+from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.learner import Declaration
+from grouplearn.learners.series.batch import FittedSeries, SeriesBatch
+from grouplearn.learners.series.series_learner import HORIZON, QUICK, SEASON_LENGTH, SeriesLearner
+from grouplearn.models.label import NUMBER
+from grouplearn.models.outputs.forecast import Forecast
+
+
+class SeasonalNaive(SeriesLearner):
+    """Forecasts ŷ(t + h) = y(t + h - m ⌈h / m⌉), m the season's length; the deviation is that of one-step errors times √⌈h / m⌉.
+
+    A season of 1 is the naive forecast, the last value. A missing value is that of the season before.
+    Source: Hyndman & Athanasopoulos 2021, 5.2 and 5.5.
+    """
+
+    declaration = Declaration(
+        name="seasonal_naive",
+        summary="the value of a season before: the forecast that others must beat",
+        labels=frozenset({NUMBER}),
+        output=Forecast,
+        hyperparameters=(SEASON_LENGTH, HORIZON),
+        form="vectors",
+        handles_missing=True,
+        takes_series=True,
+        cost=QUICK,
+    )
+
+    def fit(self, config: Config, batch: SeriesBatch, cancelled: Callable[[], bool]) -> FittedSeries:
+        """Return the models of all series."""
+        del cancelled
+        season, horizon = (cast(int, config[each.name]) for each in (SEASON_LENGTH, HORIZON))
+        sizes = np.diff(batch.start)
+        # A shorter series has no value a season before: its last one is repeated.
+        lag = np.where(sizes > season, season, 1)
+        known = _filled(batch, lag)
+        place = np.arange(batch.y.size)
+        before = place - lag[batch.of]
+        inside = before >= batch.start[:-1][batch.of]
+        fitted = np.where(inside, known[np.maximum(before, 0)], np.nan)
+        error = batch.y - fitted
+        judged = np.isfinite(error)
+        count = np.bincount(batch.of[judged], minlength=batch.n_series)
+        total = np.bincount(batch.of[judged], error[judged] ** 2, batch.n_series)
+        sigma = np.sqrt(np.divide(total, count, out=np.full(count.size, np.nan), where=count > 0))
+        ahead = np.arange(1, horizon + 1)
+        rounds = -(-ahead // lag[:, None])
+        places = batch.start[1:, None] - lag[:, None] * rounds + ahead - 1
+        mean = np.full(places.shape, np.nan) if not known.size else known[np.clip(places, 0, known.size - 1)]
+        deviation = sigma[:, None] * np.sqrt(rounds)
+        return FittedSeries(fitted, mean, deviation, np.where(sizes > 0, np.nan_to_num(sigma), np.nan), sizes > 0)
+
+
+def _filled(batch: SeriesBatch, lag: np.ndarray) -> np.ndarray:
+    """Return the values, with those a season before, or else the ones before, for missing ones."""
+    known, of = batch.y.copy(), batch.of
+    place = np.arange(known.size)
+    for by in (lag, np.ones_like(lag)):
+        before = place - by[of]
+        inside = before >= batch.start[:-1][of]
+        while (missing := np.isnan(known) & inside & np.isfinite(known[np.maximum(before, 0)])).any():
+            known[missing] = known[before[missing]]
+    return known

@@ -1,0 +1,54 @@
+"""The learner ``theta``: a straight line and a smoothed level in equal parts, with seasons taken out before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+
+from grouplearn.kernels.series import theta as kernel
+from grouplearn.learners.contract.config import Config, Hyperparameter
+from grouplearn.learners.contract.cost import Coefficients
+from grouplearn.learners.contract.learner import Declaration
+from grouplearn.learners.series.batch import FittedSeries, SeriesBatch
+from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, SeriesCost, SeriesLearner
+from grouplearn.models.label import NUMBER
+from grouplearn.models.outputs.forecast import Forecast
+
+VARIANT = Hyperparameter(
+    "variant",
+    "str",
+    "optimised",
+    "standard: the second line doubles the curvature of the series; optimised: by as much as makes one-step errors least",
+    "Assimakopoulos & Nikolopoulos 2000; Fiorucci et al. 2016",
+    choices=kernel.VARIANTS,
+)
+
+
+class Theta(SeriesLearner):
+    """The mean of the series' straight line and of a line whose curvature is multiplied by θ, forecast by its smoothed level.
+
+    Seasons are taken out first by classical decomposition, if the autocorrelation at their length says that there are any.
+    Source: Assimakopoulos & Nikolopoulos 2000; Fiorucci et al. 2016; R: thetaf().
+    """
+
+    declaration = Declaration(
+        name="theta",
+        summary="the theta method: half trend, half smoothed level",
+        labels=frozenset({NUMBER}),
+        output=Forecast,
+        hyperparameters=(VARIANT, SEASON_LENGTH, HORIZON),
+        form="vectors",
+        handles_missing=True,
+        takes_series=True,
+        cost=SeriesCost(Coefficients(0.0, 5e-6, 0.0, 0.0, 1e-8, 1e-4, 1e-5)),
+    )
+
+    def fit(self, config: Config, batch: SeriesBatch, cancelled: Callable[[], bool]) -> FittedSeries:
+        """Return the models of all series."""
+        del cancelled
+        season, horizon = (cast(int, config[each.name]) for each in (SEASON_LENGTH, HORIZON))
+        found = kernel.fit(batch.y, batch.start, season, horizon, str(config[VARIANT.name]))
+        loss = np.nan_to_num(found.sigma2)
+        return FittedSeries(found.fitted, found.mean, found.deviation, loss, found.converged)

@@ -1,0 +1,144 @@
+"""The macros of series, as SQL over what is stored: the steps to come, those of the past, and anomalies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grouplearn.data.frequency import Frequency
+from grouplearn.models.metrics.forecasts import UNKNOWN, WIDTH
+from grouplearn.models.outputs.output import Endpoint, StoredModel
+from grouplearn.sqltext import identifier
+
+#: Wichura's AS 241: deviations of the normal distribution at a probability q, to 16 digits. Coefficients of the numerators and
+#: denominators of three quotients of polynomials, the highest power first: near the middle, in the tails, far in the tails.
+_MIDDLE = (
+    "2509.0809287301226727, 33430.575583588128105, 67265.770927008700853, 45921.953931549871457, 13731.693765509461125, "
+    "1971.5909503065514427, 133.14166789178437745, 3.387132872796366608",
+    "5226.495278852854561, 28729.085735721942674, 39307.89580009271061, 21213.794301586595867, 5394.1960214247511077, "
+    "687.1870074920579083, 42.313330701600911252, 1.0",
+)
+_TAIL = (
+    "7.7454501427834140764e-4, 0.0227238449892691845833, 0.24178072517745061177, 1.27045825245236838258, "
+    "3.64784832476320460504, 5.7694972214606914055, 4.6303378461565452959, 1.42343711074968357734",
+    "1.05075007164441684324e-9, 5.475938084995344946e-4, 0.0151986665636164571966, 0.14810397642748007459, "
+    "0.68976733498510000455, 1.6763848301838038494, 2.05319162663775882187, 1.0",
+)
+_FAR = (
+    "2.01033439929228813265e-7, 2.71155556874348757815e-5, 0.0012426609473880784386, 0.026532189526576123093, "
+    "0.29656057182850489123, 1.7848265399172913358, 5.4637849111641143699, 6.6579046435011037772",
+    "2.04426310338993978564e-15, 1.4215117583164458887e-7, 1.8463183175100546818e-5, 7.868691311456132591e-4, "
+    "0.0148753612908506148525, 0.13692988092273580531, 0.59983220655588793769, 1.0",
+)
+
+
+def quantile_sql(q: str) -> str:
+    """Return the SQL of the deviations from the mean at which a normal distribution has the probability ``q``, a name."""
+    near = f"list_transform([0.180625 - ({q} - 0.5) ** 2], lambda r: ({q} - 0.5) * {_quotient(_MIDDLE, 'r')})[1]"
+    root = f"[sqrt(-ln(least({q}, 1 - {q})))]"
+    far = f"CASE WHEN r <= 5 THEN {_quotient(_TAIL, '(r - 1.6)')} ELSE {_quotient(_FAR, '(r - 5)')} END"
+    return f"CASE WHEN abs({q} - 0.5) <= 0.425 THEN {near} ELSE sign({q} - 0.5) * list_transform({root}, lambda r: {far})[1] END"
+
+
+def _quotient(polynomials: tuple[str, str], x: str) -> str:
+    above, below = (_polynomial(each.split(", "), x) for each in polynomials)
+    return f"({above} / {below})"
+
+
+def _polynomial(coefficients: list[str], x: str) -> str:
+    """Return a polynomial by Horner's rule."""
+    found = f"{coefficients[0]}::DOUBLE"
+    for each in coefficients[1:]:
+        found = f"({found} * {x} + {each})"
+    return found
+
+
+def forecast_sql(model: StoredModel, predicted: str) -> str:
+    """Return the SELECT of the steps after the end of each series: keys, step, time, forecast, and the ends of its interval.
+
+    Parameters: ``horizon`` is the number of steps, all that are stored by default; ``level`` the probability of the interval;
+    ``quantiles`` are probabilities, whose quantiles become a column of that name.
+    """
+    del predicted
+    definition, time = model.definition, model.definition.items[0]
+    moment = Frequency.of(time.item.options).time("last + ahead", time.type)
+    columns = (("mean", "vector", "mean"), ("mean", "value", "last"), ("deviation", "vector", "deviation"))
+    parts = ", ".join(f"any_value({column}) FILTER (part = '{part}') AS {name}" for part, column, name in columns)
+    series = f"SELECT group_id, {parts} FROM {model.table('factors')} GROUP BY group_id"
+    groups = f"SELECT group_id AS id, keys FROM {model.table('groups')}"
+    asked = (
+        f"SELECT {quantile_sql('q')} AS width, coalesce({model.reachable}, steps) AS steps"
+        f" FROM (SELECT (1 + {_checked('level')}) / 2 AS q, CAST(horizon AS BIGINT) AS steps)"
+    )
+    beyond = "error('the model has forecasts of ' || len(mean) || ' steps: TRAIN ... WITH (horizon = ' || steps || ')')"
+    steps = (
+        f"CASE WHEN steps < 1 THEN error('horizon is at least 1') WHEN steps > len(mean) THEN CAST({beyond} AS BIGINT)"
+        " ELSE coalesce(steps, len(mean)) END"
+    )
+    rows = (
+        f"SELECT *, unnest(range(1, {steps} + 1)) AS ahead FROM ({asked}) AS a LEFT JOIN (({groups}) AS g JOIN ({series}) AS s"
+        " ON s.group_id = g.id) ON true WHERE id IS NOT NULL"
+    )
+    mean, deviation = "mean[ahead]", f"nullif(deviation[ahead], {UNKNOWN})"
+    selected = [
+        *_keys(definition),
+        "CAST(ahead AS INTEGER) AS step",
+        f"{moment} AS {identifier(time.item.name)}",
+        f"{mean} AS prediction",
+        f"{mean} - width * {deviation} AS lower",
+        f"{mean} + width * {deviation} AS upper",
+        f"list_transform(quantiles, lambda q: {mean} + {deviation} * {quantile_sql('q')}) AS quantiles",
+    ]
+    shown = "COLUMNS(lambda c: c <> 'quantiles' OR quantiles IS NOT NULL)"
+    return f"SELECT {shown} FROM (SELECT {', '.join(selected)} FROM ({rows}) ORDER BY id ASC, ahead ASC)"
+
+
+def fitted_sql(model: StoredModel, predicted: str) -> str:
+    """Return the SELECT of the forecast of each step of the past, made one step before: keys, time, ``prediction``."""
+    del predicted
+    definition, time = model.definition, model.definition.items[0]
+    moment = Frequency.of(time.item.options).time("value + place", time.type)
+    groups = f"SELECT group_id AS id, keys FROM {model.table('groups')}"
+    fitted = f"{model.table('factors')} AND part = 'fitted'"
+    steps = f"SELECT group_id, value, vector, unnest(range(len(vector))) AS place FROM {fitted}"
+    columns = [
+        *_keys(definition),
+        f"{moment} AS {identifier(time.item.name)}",
+        "vector[place + 1] AS prediction",
+    ]
+    rows = f"({steps}) AS s JOIN ({groups}) AS g ON g.id = s.group_id"
+    return f"SELECT {', '.join(columns)} FROM {rows} ORDER BY id ASC, place ASC"
+
+
+def anomalies_sql(model: StoredModel, predicted: str) -> str:
+    """Return rows with their forecasts, the interval of a ``level``, and ``is_anomaly``: whether the label lies outside."""
+    label = f"CAST(({model.definition.target_sql}\n) AS DOUBLE)"
+    factor = f"(SELECT {quantile_sql('q')} / {WIDTH} FROM (SELECT (1 + {_checked('level')}) / 2 AS q))"
+    lower, upper = f"prediction - (prediction - lower) * {factor}", f"prediction + (upper - prediction) * {factor}"
+    outside = f"abs({label} - prediction) > (upper - prediction) * {factor}"
+    return f"SELECT * REPLACE ({lower} AS lower, {upper} AS upper), {outside} AS is_anomaly FROM ({predicted})"
+
+
+def _keys(definition: Any) -> list[str]:
+    """Return the SQL of the typed keys of a group."""
+    pairs = enumerate(definition.keys, start=1)
+    return [f"CAST(keys[{number}] AS {key.type}) AS {identifier(key.name)}" for number, key in pairs]
+
+
+def _checked(level: str) -> str:
+    """Return the SQL of a probability that a parameter gives."""
+    number = f"TRY_CAST({level} AS DOUBLE)"
+    return f"CASE WHEN {number} > 0 AND {number} < 1 THEN {number} ELSE error('level is a probability between 0 and 1') END"
+
+
+#: The steps after the end of each series, the steps of the past, and rows that are unlike their forecasts.
+FORECAST = Endpoint(
+    "_forecast",
+    (("horizon", "NULL"), ("level", "0.9"), ("quantiles", "NULL::DOUBLE[]")),
+    "Steps after the end of each series with ",
+    predicts=False,
+    select=forecast_sql,
+)
+FITTED = Endpoint("_fitted", (), "Steps of the past with ", predicts=False, select=fitted_sql)
+ANOMALIES = Endpoint(
+    "_anomalies", (("src", None), ("level", "0.99")), "Rows and whether they are anomalies, with ", select=anomalies_sql
+)

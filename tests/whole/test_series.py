@@ -1,0 +1,137 @@
+"""Learners of series: each series as alone, whatever the order of rows, the clock, the client or the file."""
+
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+
+import grouplearn
+from grouplearn.learners import registry
+
+LEARNERS = [name for name, each in registry.LEARNERS.items() if each.declaration.takes_series]
+SALES = (
+    "CREATE TABLE sales AS SELECT s AS store, CAST(DATE '2016-03-01' + to_months(CAST(i AS INTEGER)) AS DATE) AS month,"
+    " 50.0 + 10 * s + i / 2 + 8 * sin(2 * pi() * i / 12) + (i * 7919 + s * 104729) % 7 AS units"
+    " FROM range(60) AS r(i), range(5) AS q(s) WHERE i < 60 - 3 * s AND (i + s) % 17 <> 5"
+)
+FORECAST = "SELECT * FROM {}_forecast(horizon := 8, level := 0.8, quantiles := [0.05, 0.5]) ORDER BY ALL"
+
+
+@pytest.fixture
+def con() -> grouplearn.Connection:
+    connection = grouplearn.connect(progress=None)
+    connection.execute(SALES)
+    return connection
+
+
+def train(con: grouplearn.Connection, name: str, learner: str, rest: str = "FROM sales GROUP BY store") -> None:
+    con.execute(f"TRAIN MODEL {name} USING {learner} PREDICT units ORDER BY month {rest}")
+
+
+def forecasts(con: grouplearn.Connection, name: str) -> list[tuple]:
+    return con.execute(FORECAST.format(name)).fetchall()
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_a_series_alone_is_as_among_others_and_in_any_order_of_rows(con: grouplearn.Connection, learner: str) -> None:
+    train(con, "every", learner)
+    train(con, "one", learner, "FROM sales WHERE store = 2 GROUP BY store")
+    train(con, "shuffled", learner, "FROM (FROM sales ORDER BY hash(month, store)) GROUP BY store")
+    found = forecasts(con, "every")
+    assert len(found) == 40
+    assert all(np.isfinite(row[3]) and row[4] <= row[3] <= row[5] for row in found)
+    assert forecasts(con, "one") == [row for row in found if row[0] == 2]
+    assert forecasts(con, "shuffled") == found
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_a_shifted_clock_and_other_types_of_time_give_the_same_forecasts(
+    con: grouplearn.Connection, learner: str
+) -> None:
+    train(con, "dates", learner)
+    expected = [row[3:] for row in forecasts(con, "dates")]
+    season = "GROUP BY store WITH (season_length = 12, horizon = 24)"
+    shifted = "CAST(month + INTERVAL 28 YEARS AS DATE) AS month"
+    for name, time in {
+        "later": shifted,
+        "stamps": "CAST(month AS TIMESTAMP) AS month",
+        "zoned": "CAST(month AS TIMESTAMP) AT TIME ZONE 'America/New_York' AS month",
+        "numbers": "date_diff('month', DATE '1999-01-01', month) AS month",
+        "ends": "last_day(month) AS month",
+    }.items():
+        con.execute("SET TimeZone = 'America/New_York'")
+        train(con, name, learner, f"FROM (SELECT store, units, {time} FROM sales) {season}")
+        con.execute("SET TimeZone = 'Asia/Tokyo'")
+        assert [row[3:] for row in forecasts(con, name)] == expected, name
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_every_client_and_every_copy_forecasts_alike(con: grouplearn.Connection, learner: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "sales.duckdb")
+    with grouplearn.connect(path, progress=None) as own:
+        own.execute(SALES)
+        train(own, "m", learner)
+        found = forecasts(own, "m")
+        predicted = own.execute(
+            "SELECT store, month, prediction, lower, upper FROM m_predict(sales) ORDER BY ALL"
+        ).fetchall()
+        calls = own.execute("SELECT store, month, predict_value('m', sales) FROM sales ORDER BY ALL").fetchall()
+        assert calls == [row[:3] for row in predicted]
+        own.execute(f"EXPORT MODEL m TO '{tmp_path / 'native'}'")
+        own.execute(f"EXPORT MODEL m TO '{tmp_path / 'script'}' (FORMAT sql)")
+        own.execute(f"IMPORT MODEL copy FROM '{tmp_path / 'native'}'")
+        assert forecasts(own, "copy") == found
+    with duckdb.connect(path) as plain:
+        assert plain.execute(FORECAST.format("m")).fetchall() == found
+        again = plain.execute(
+            "SELECT store, month, prediction, lower, upper FROM m_predict(sales) ORDER BY ALL"
+        ).fetchall()
+        np.testing.assert_allclose(
+            np.array([row[2:] for row in again], float), np.array([row[2:] for row in predicted], float), rtol=1e-12
+        )
+    with duckdb.connect() as elsewhere:
+        elsewhere.execute((tmp_path / "script" / "model.sql").read_text())
+        assert elsewhere.execute(FORECAST.format("m")).fetchall() == found
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_windows_are_judged_by_models_of_what_lies_before(con: grouplearn.Connection, learner: str) -> None:
+    def judged(name: str, source: str, windows: str) -> np.ndarray:
+        train(con, name, learner, f"FROM {source} GROUP BY store VALIDATE ROLLING {windows}")
+        return np.array(con.execute(f"SELECT valid_mae, valid_rmse FROM {name} ORDER BY store").fetchall())
+
+    con.execute("CREATE VIEW ends AS SELECT *, max(month) OVER (PARTITION BY store) AS last FROM sales")
+    con.execute("CREATE VIEW early AS FROM ends WHERE month <= last - INTERVAL 6 MONTHS")
+    apart = judged("a", "sales", "1 HORIZON 6"), judged("b", "early", "1 HORIZON 6")
+    np.testing.assert_allclose(judged("twice", "sales", "2 HORIZON 6"), np.mean(apart, axis=0), rtol=1e-12)
+    late = "month > last - INTERVAL 9 MONTHS AND month <= last - INTERVAL 6 MONTHS"
+    poisoned = f"(SELECT * REPLACE (if({late}, 1e9, units) AS units) FROM ends)"
+    gap = judged("clean", "sales", "1 HORIZON 6 GAP 3")
+    assert (judged("poisoned", poisoned, "1 HORIZON 6 GAP 3") == gap).all()
+
+
+@pytest.mark.parametrize("learner", ["linear_regression", "gbdt", "poisson_regression"])
+def test_no_row_of_the_gap_trains_a_learner_of_rows(con: grouplearn.Connection, learner: str) -> None:
+    # Rows of tables are steps: the months that have one.
+    con.execute(
+        "CREATE VIEW ends AS SELECT *, row_number() OVER (PARTITION BY store ORDER BY month DESC) AS back FROM sales"
+    )
+    poisoned = "if(back BETWEEN 7 AND 9, 1e9, units) AS units"
+
+    def judged(name: str, units: str) -> list[tuple]:
+        con.execute(
+            f"TRAIN MODEL {name} USING {learner} PREDICT units FEATURES (year(month) AS y, month(month) AS m)"
+            f" FROM (SELECT store, month, {units} FROM ends) GROUP BY store VALIDATE ROLLING 1 BY month HORIZON 6 GAP 3"
+        )
+        return con.execute(f"SELECT store, valid_mae, valid_rmse FROM {name} ORDER BY store").fetchall()
+
+    assert judged("clean", "units") == judged("poisoned", poisoned)
+
+
+def test_short_series_have_as_many_windows_as_they_have(con: grouplearn.Connection) -> None:
+    con.execute("CREATE TABLE short AS FROM sales WHERE store = 0 OR month < DATE '2016-12-01'")
+    train(con, "m", "seasonal_naive", "FROM short GROUP BY store VALIDATE ROLLING 4 HORIZON 4 WITH (season_length = 1)")
+    found = con.execute("SELECT store, valid_mae IS NOT NULL, error FROM m ORDER BY store").fetchall()
+    assert found[0] == (0, True, None)
+    assert all(judged and error.startswith("validated on") for _, judged, error in found[1:])
