@@ -34,12 +34,27 @@ from grouplearn.models.forms.routed import ModelTables, PredictedRows, key_colum
 from grouplearn.sqltext import identifier
 
 
+def steps(model: ModelTables, predicted: str) -> str:
+    """Return the SELECT of the steps after each group's last row."""
+    keys = [f"{sql} AS {identifier(name)}" for name, sql in key_columns(model.definition, "g.keys")]
+    level = level_sql(model.definition, "g.level")
+    columns = ", ".join([*keys, "h.step", "f.value * h.step AS prediction", f"{level} AS model_level"])
+    return (
+        f"SELECT {columns} FROM (FROM {model.table('groups')}) AS g"
+        f" JOIN (FROM {model.table('factors')}) AS f ON f.group_id = g.group_id"
+        " CROSS JOIN range(1, CAST(horizon AS BIGINT) + 1) AS h(step) ORDER BY g.group_id ASC, h.step ASC"
+    )
+
+
 class Forecast(Output):
     """A number per row, and per step after the last row."""
 
     width = 1
     metrics = VALUES
-    endpoints = (PREDICT, Endpoint("_forecast", "horizon", "Steps after the last row with ", of_steps=True))
+    endpoints = (
+        PREDICT,
+        Endpoint("_forecast", (("horizon", None),), "Steps after the last row with ", predicts=False, select=steps),
+    )
 
     def columns(self, predicted: str, threshold: str, *, judged: bool = False) -> Sequence[str]:
         return (f"{predicted}.value AS prediction",)
@@ -58,20 +73,9 @@ class DriftSql(SqlForm):
     """Rows by the function ``predict``, steps in SQL."""
 
     tables = ("groups", "factors")
-    has_steps = True
 
     def select(self, rows: PredictedRows) -> str:
         return FunctionSql("").select(rows)
-
-    def steps(self, model: ModelTables, number: str) -> str:
-        keys = [f"{sql} AS {identifier(name)}" for name, sql in key_columns(model.definition, "g.keys")]
-        level = level_sql(model.definition, "g.level")
-        columns = ", ".join([*keys, "h.step", "f.value * h.step AS prediction", f"{level} AS model_level"])
-        return (
-            f"SELECT {columns} FROM (FROM {model.table('groups')}) AS g"
-            f" JOIN (FROM {model.table('factors')}) AS f ON f.group_id = g.group_id"
-            f" CROSS JOIN range(1, CAST({number} AS BIGINT) + 1) AS h(step) ORDER BY g.group_id ASC, h.step ASC"
-        )
 
 
 class Drift(Form):
@@ -140,7 +144,7 @@ def test_a_horizon_gives_steps_of_each_group(con: Any) -> None:
     comments = "SELECT function_name, comment FROM duckdb_functions() WHERE function_name LIKE 'm\\_%' ESCAPE '\\' ORDER BY ALL"
     (forecast, said), (predict, _) = con.execute(comments).fetchall()
     assert (forecast, predict) == ("m_forecast", "m_predict")
-    assert said == "Steps after the last row with prediction and model_level, by the best trial of each group."
+    assert said == "Steps after the last row with prediction, by the best trial of each group."
 
 
 def test_the_macro_of_steps_goes_where_the_model_goes(con: Any) -> None:
@@ -155,10 +159,3 @@ def test_exported_sql_has_the_steps(con: Any, tmp_path: Path, monkeypatch: pytes
     with duckdb.connect() as plain:
         plain.execute((tmp_path / "out" / "model.sql").read_text(encoding="utf-8"))
         assert plain.execute("FROM m_forecast(2)").fetchall() == STEPS
-
-
-def test_a_model_whose_form_has_no_steps_lacks_the_macro(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DriftSql, "has_steps", False)
-    con.execute("TRAIN MODEL o USING drifting PREDICT y FEATURES (x) FROM t GROUP BY k")
-    found = con.execute("SELECT function_name FROM duckdb_functions() WHERE function_name LIKE 'o\\_%' ESCAPE '\\'")
-    assert found.fetchall() == [("o_predict",)]

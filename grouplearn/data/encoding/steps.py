@@ -8,7 +8,7 @@ from typing import ClassVar
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.columns import Reading, SqlColumn
 from grouplearn.data.encoding.encoder import FittedItem, NoForm, OnnxGraph
-from grouplearn.data.encoding.encoder_calls import Call, EncoderOption, OptionValue
+from grouplearn.data.encoding.encoder_calls import EncoderCall, EncoderOption, OptionValue
 from grouplearn.data.encoding.numbers import Number
 from grouplearn.data.encoding.types import is_time, is_whole
 from grouplearn.data.frequency import UNITS, Frequency
@@ -21,7 +21,7 @@ class Step(Number):
     """The step of a time, see ``Frequency``; whole numbers count as times."""
 
     name: ClassVar[str] = "time_step"
-    call: ClassVar[Call | None] = Call(
+    call: ClassVar[EncoderCall | None] = EncoderCall(
         "time_step",
         {"time_step(time, ...)": "the number of units since 1970-01-01: a trend"},
         (
