@@ -64,10 +64,14 @@ class Holdout:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """ORDER BY bound: the time of a row over FROM, and the frequency of its steps; the first item is the step."""
+    """ORDER BY bound: the time of a row over FROM, and the frequency of its steps, which may be ``inferred`` from the times.
+
+    The only item is the step.
+    """
 
     time: Sql
     frequency: Frequency
+    inferred: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,7 @@ class _Training:
             work = training.begun(physical, choice, job, at.cancelled, self._began)
             outcome = training.run(work, RunControls(at.progress, at.cancelled, control, ledger))
         stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
-        seen = seen_in_rows(job, stored, outcome, physical.stats.times, physical.bound.left_out)
+        seen = seen_in_rows(job, stored, outcome, physical)
         found = self._store(stored, outcome, place, directory)
         if found is None:
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from helpers.learners import OF_ROWS
 from helpers.thorough import THOROUGH
 
 import grouplearn
@@ -64,7 +65,7 @@ def kept(con: grouplearn.Connection, text: str) -> list[tuple[Any, ...]]:
     return con.execute(MODELS).fetchall()
 
 
-@pytest.mark.parametrize("name", [name for name in registry.names() if name not in ("kmeans", "pca")])
+@pytest.mark.parametrize("name", [name for name in OF_ROWS if name not in ("kmeans", "pca")])
 def test_of_one_configuration(con: grouplearn.Connection, name: str) -> None:
     learner = registry.learner(name)
     expected = kept(con, statement(learner, "workers = 1", "VALIDATE NONE"))
@@ -78,7 +79,7 @@ def test_of_one_configuration(con: grouplearn.Connection, name: str) -> None:
 
 
 @pytest.mark.examples(5)
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", OF_ROWS)
 def test_of_several_configurations(con: grouplearn.Connection, name: str) -> None:
     learner = registry.learner(name)
     over = f"OVER GRID ({GRIDS.get(name, 'l2 IN (0.5, 50)')})"

@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from helpers.learners import OF_ROWS
 
 import grouplearn
 from grouplearn.learners import registry
@@ -27,9 +28,7 @@ def con() -> Iterator[grouplearn.Connection]:
 
 LABELS = {NUMBER: "y", TWO_CLASSES: "big", SEVERAL_CLASSES: "band"}
 SMALL = {"gbdt": "num_iterations = 4, min_data_in_leaf = 5", "mlp": "epochs = 2, hidden_layers = [3]"}
-PAIRS = [
-    (name, label) for name in registry.names() for label in LABELS if label in registry.learner(name).declaration.labels
-]
+PAIRS = [(name, label) for name in OF_ROWS for label in LABELS if label in registry.learner(name).declaration.labels]
 
 
 @pytest.mark.examples(3)

@@ -24,10 +24,10 @@ from grouplearn.schedule.operators import OPERATORS, RUNTIMES
 
 TABLE = (
     "CREATE TABLE t AS SELECT if(i < 40, 0, if(i < 460, 1, 2)) AS g, (i * 37) % 101 / 100 AS a, (i * 53) % 97 / 100 AS b, "
-    "1 + a + (i * 11) % 7 AS y FROM range(500) AS r(i)"
+    "1 + a + (i * 11) % 7 AS y, i AS t FROM range(500) AS r(i)"
 )
 #: A table of the same columns of which no row can be read.
-CLOSED = "CREATE VIEW closed.t AS SELECT error('a row was read')::INTEGER AS g, 1.0 AS a, 2.0 AS b, 3.0 AS y"
+CLOSED = "CREATE VIEW closed.t AS SELECT error('a row was read')::INTEGER AS g, 1.0 AS a, 2.0 AS b, 3.0 AS y, 4 AS t"
 WAYS = {way.way: way for name in registry.LEARNERS for way in registry.ways(registry.learner(name))}
 PAIRS = [(way, operator) for way in WAYS for operator in OPERATORS]
 MODELS = "FROM (SELECT * EXCLUDE (model) FROM grouplearn.artifacts) ORDER BY ALL"
@@ -56,7 +56,8 @@ def statement(learner: Learner, operator: str, more: str = "", epochs: int = 3) 
     if len(registry.ways(registry.learner(learner.declaration.name))) > 1:
         options.append(f"solver = '{learner.declaration.solver}'")
     options += [f"operator = '{operator}'", "workers = 2", *([more] if more else [])]
-    train = f"TRAIN OR REPLACE MODEL m USING {learner.declaration.name} {label} FEATURES (a, b) FROM t GROUP BY g VALIDATE NONE"
+    rows = "ORDER BY t" if learner.declaration.takes_series else "FEATURES (a, b)"
+    train = f"TRAIN OR REPLACE MODEL m USING {learner.declaration.name} {label} {rows} FROM t GROUP BY g VALIDATE NONE"
     return f"{train} WITH ({', '.join(options)})"
 
 

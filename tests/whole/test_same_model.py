@@ -1,10 +1,10 @@
 """The same model everywhere: bit for bit, on one, two and four workers, in process and on Ray, whatever the threads of DuckDB."""
 
 import pytest
+from helpers.learners import OF_ROWS
 from helpers.thorough import THOROUGH
 
 import grouplearn
-from grouplearn.learners import registry
 from grouplearn.plan import physical
 
 STATEMENTS = {
@@ -41,11 +41,11 @@ def model_bits(name: str, executor: str, workers: int, threads: int) -> tuple[ob
         return artifacts, metrics
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", OF_ROWS)
 def test_bitwise_the_same_model(name: str) -> None:
     expected = model_bits(name, *FIRST)
     assert len(expected[0]) == 6 * 4
-    number = registry.names().index(name)
+    number = OF_ROWS.index(name)
     for setting in OTHERS if THOROUGH else OTHERS[number % len(OTHERS) :][:1]:
         assert model_bits(name, *setting) == expected, setting
 

@@ -65,7 +65,7 @@ class SeriesBinder:
             kind = described[0].type if len(described) == 1 else f"{len(described)} columns"
             message = f"ORDER BY takes a DATE, a TIMESTAMP or a whole number, and this is {kind}"
             raise self.checker.error(message, time.span, "Cast it: ORDER BY strptime(month, '%Y-%m')::DATE.")
-        return Series(time, self._frequency(time, described[0].type, given))
+        return Series(time, self._frequency(time, described[0].type, given), given is None)
 
     def feature(self, series: Series) -> Feature:
         """Return the only feature of a series, the step of its time."""

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from grouplearn.bind.bound import BoundTrain
 from grouplearn.catalog.notes import NOTHING_SEEN, DataNotes, RowNotes
 from grouplearn.catalog.records import ModelDefinition, RunOutcome
+from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.statements.notes.best_trials import BestTrials
 from grouplearn.statements.notes.deviances import poor_deviances
 from grouplearn.statements.notes.features import ids
@@ -20,16 +22,15 @@ from grouplearn.train.job import Job
 
 
 def seen_in_rows(
-    job: Job, definition: ModelDefinition, outcome: RunOutcome, times: Sequence[str] = (), left_out: Sequence[str] = ()
+    job: Job, definition: ModelDefinition, outcome: RunOutcome, physical: PhysicalPlan | None = None
 ) -> DataNotes:
     """Return the notes on the groups of a run; what concerns the whole statement is noted on the first group.
 
-    ``times`` are columns with times, if rows were held out at random; ``left_out`` are columns that are no features, as
-    VALIDATE looks at them.
+    Notes on the columns of FROM are left out without the statement's plan.
     """
     best, found = BestTrials.of(outcome.found), dict(seen_in_groups(job, definition, outcome))
     first = best.first if best.groups else next(iter(job.groups), None)
-    of_columns = (*_of_times(times), *_of_validation(left_out)) if best.groups else ()
+    of_columns = tuple(_of_columns(physical)) if best.groups and physical else ()
     with np.errstate(all="ignore"):
         of_statement = tuple(_of_statement(job, definition)) if first else ()
     if first and (of_statement or of_columns):
@@ -53,6 +54,22 @@ def seen_in_groups(job: Job, definition: ModelDefinition, outcome: RunOutcome) -
         group: RowNotes(poor.get(group), urgent.get(group, ()), skipped.get(group))
         for group in sorted({*poor, *urgent, *skipped})
     }
+
+
+def _of_columns(physical: PhysicalPlan) -> Iterator[str]:
+    """Yield the notes on columns of FROM that are times, or no features."""
+    yield from _of_times(physical.stats.times)
+    yield from _of_validation(physical.bound.left_out)
+    yield from _of_series(physical.bound)
+
+
+def _of_series(bound: BoundTrain) -> Iterator[str]:
+    """Yield the note on the frequency and the season that the times of a series show."""
+    if bound.series is not None and bound.series.inferred:
+        season = bound.configs[0].get("season_length")
+        seasons = f", seasons of {season} steps" if season != 1 else ""
+        steps = f"steps of {bound.series.frequency.words}{seasons}"
+        yield f"{steps}, by the times in {shown_name(bound.series.time.text.strip())}"
 
 
 def _of_times(times: Sequence[str]) -> Iterator[str]:
