@@ -37,7 +37,7 @@ def fragment(cursor: Cursor, clause: str, stops: frozenset[str] | None = None) -
     if cursor.index == low:
         wanted = "a table or (query)" if clause in ("FROM", "ON") else "an expression"
         alias = f"To use it as an alias, write AS {clause.lower()}." if clause in ("TARGET", "LABEL") else None
-        cursor.unexpected(f"{wanted} after {clause}", alias)
+        cursor.unexpected(f"{wanted} after {clause}", alias or (quoting("order") if cursor.at("ORDER") else None))
     return cursor.sql(low, cursor.index)
 
 
