@@ -23,6 +23,9 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.access import PATTERNS, AccessPattern
 from grouplearn.learners.contract.config import Hyperparameter
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.models.label import Label
+from grouplearn.models.outputs.output import Output
+from grouplearn.models.outputs.outputs import OUTPUTS
 from grouplearn.schedule.operators import OPERATORS
 from grouplearn.statements import result_sql
 
@@ -180,7 +183,7 @@ def metrics() -> str:
     rows = (
         (
             f"`{metric.name}`",
-            ", ".join(sorted(label.name for label, output in outputs if output.metrics is family)),
+            ", ".join(sorted({_task(label, output) for label, output in outputs if output.metrics is family})),
             "greater" if metric.greater_is_better else "smaller",
             metric.meaning,
         )
@@ -188,6 +191,11 @@ def metrics() -> str:
         for metric in family.metrics
     )
     return table(("metric", "tasks", "better", "meaning"), rows)
+
+
+def _task(label: Label, output: type[Output]) -> str:
+    """Return what a learner of such outputs does; forecasts are of numbers, as other predictions are."""
+    return label.name if OUTPUTS.get(label, output) is output else output.__name__.lower()
 
 
 def exceptions() -> str:

@@ -80,12 +80,12 @@ def output(name: str, label: Label, classes: Sequence[str], label_type: str) -> 
 
 
 def outputs() -> Iterator[tuple[Label, type[Output]]]:
-    """Yield the class of predictions of each label, those of learners without a label included."""
+    """Yield the class of predictions of each label, the usual one first, then those that learners declare."""
     yield from OUTPUTS.items()
     for name in names():
         own = learner(name).declaration
         if own.output is not None:
-            yield from ((label, own.output) for label in own.labels if label not in OUTPUTS)
+            yield from ((label, own.output) for label in own.labels)
 
 
 def family_of(name: str, label: Label) -> Family:

@@ -15,7 +15,7 @@ __all__ = [
 
 
 def family_of(label: Label) -> Family:
-    return dict(registry.outputs())[label].metrics
+    return next(output for each, output in registry.outputs() if each == label).metrics
 
 
 def every_metric(label: Label, arrays: bool = False) -> tuple[str, ...]:

@@ -271,7 +271,8 @@ def test_every_metric_belongs_to_a_task_and_has_a_direction():
     losses = {name for name, metric in every.items() if metric.row_loss}
     assert losses == {"pinball", "poisson_deviance", "gamma_deviance", "tweedie_deviance", "cross_entropy"}
     without_label = {"inertia", "mean_squared_distance", "reconstruction_error"}
-    assert smaller == {"log_loss", "brier", "rmse", "mae", "mape", *losses, *without_label}
+    forecasts = {"mase", "rmsse", "smape", "wql", "msis"}
+    assert smaller == {"log_loss", "brier", "rmse", "mae", "mape", *losses, *without_label, *forecasts}
     assert all(metric.name == name and metric.meaning for name, metric in every.items())
     assert [default_metric(label) for label in (NUMBER, TWO_CLASSES, SEVERAL_CLASSES)] == [
         "rmse",

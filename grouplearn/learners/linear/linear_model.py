@@ -42,7 +42,7 @@ GLM_L2 = Hyperparameter(
     "float",
     1.0,
     "weight of the penalty ½·l2·‖w‖²: a larger one makes the weights smaller",
-    "scikit-learn: C = 1/l2",
+    "scikit-learn: C = 1/l2, Ridge alpha = l2",
     low=0.0,
 )
 RIDGE_L2 = Hyperparameter(
