@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from grouplearn import sqltext
@@ -14,6 +14,7 @@ from grouplearn.data.encoding.types import column_of, is_whole
 from grouplearn.data.frequency import ZONED, Frequency, Unit
 from grouplearn.learners.contract.config import Value
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.messages import Span
 from grouplearn.parser.statements import (
     Feature,
     Name,
@@ -29,6 +30,8 @@ from grouplearn.parser.statements import (
 FREQUENCY, SEASON, HORIZON = "frequency", "season_length", "horizon"
 #: The horizon of series without a season.
 _HORIZON = 10
+#: Options about the label and the weight of rows.
+_OF_ROWS = ("weight", "class_weight", "positive_class", "task")
 _DAY = 86_400_000_000
 #: A grid on which fewer of the steps than one in this many have a row is none.
 _SPARSEST = 200
@@ -91,28 +94,41 @@ class SeriesBinder:
         return int(str(fixed[HORIZON])) if given or season == 1 else season
 
     def _refuse_clauses(self) -> None:
-        own, statement = self.learner.declaration, self.statement
+        """Raise for a clause or an option that does not go with ORDER BY, or with its absence."""
+        for message, span, hint in self._of_series() if self.learner.declaration.takes_series else self._of_rows():
+            raise self.checker.error(message, span, hint)
+
+    def _of_rows(self) -> Iterator[tuple[str, Span, str]]:
+        name, statement = self.learner.declaration.name, self.statement
+        for clause in (statement.order_by, statement.series_by):
+            if clause is not None:
+                message = f"{name} learns from rows in any order, and ORDER BY makes them a series"
+                hint = "Leave ORDER BY out; VALIDATE ROLLING 3 BY <time> HORIZON 7 judges by later rows."
+                yield message, clause.span, hint
+
+    def _of_series(self) -> Iterator[tuple[str, Span, str]]:
+        name, statement = self.learner.declaration.name, self.statement
         if statement.series_by is not None:
-            message = f"{own.name} learns one series per group, and SERIES BY gives a group many"
-            raise self.checker.error(message, statement.series_by.span, "Write the columns in GROUP BY.")
-        if not own.takes_series and statement.order_by is not None:
-            message = f"{own.name} learns from rows in any order, and ORDER BY makes them a series"
-            hint = "Leave ORDER BY out; VALIDATE ROLLING 3 BY <time> HORIZON 7 judges by later rows."
-            raise self.checker.error(message, statement.order_by.span, hint)
-        if own.takes_series and statement.group_by is not None and len(statement.group_by.sets) > 1:
+            message = f"{name} learns one series per group, and SERIES BY gives a group many"
+            yield message, statement.series_by.span, "Write the columns in GROUP BY."
+        if statement.group_by is not None and len(statement.group_by.sets) > 1:
             hint = "Write GROUP BY without ROLLUP, CUBE and GROUPING SETS."
-            raise self.checker.error("a series is a group of one level", statement.group_by.text.span, hint)
-        if own.takes_series and isinstance(statement.validation, ValidateSample | ValidateFolds | ValidateWhere):
-            message = f"{own.name} learns a series, whose steps cannot be held out from the middle"
+            yield "a series is a group of one level", statement.group_by.text.span, hint
+        if isinstance(statement.validation, ValidateSample | ValidateFolds | ValidateWhere):
+            message = f"{name} learns a series, whose steps cannot be held out from the middle"
             hint = "VALIDATE ROLLING 3 HORIZON 12 judges the last steps; without VALIDATE the last season does."
-            raise self.checker.error(message, self.statement.learner.span, hint)
-        for name in searched(statement.search) if own.takes_series and statement.search else ():
-            if name.value.casefold() in (SEASON, HORIZON):
-                message = f"{name.value} is one for all configurations, so that they are judged alike"
-                raise self.checker.error(message, name.span, f"Give it once: WITH ({name.value.casefold()} = 12).")
-        if own.takes_series and statement.features is not None:
-            message = f"{own.name} learns from earlier values of the label alone, and FEATURES names others"
-            raise self.checker.error(message, statement.features[0].span, "Leave FEATURES out.")
+            yield message, statement.learner.span, hint
+        if statement.features is not None:
+            message = f"{name} learns from earlier values of the label alone, and FEATURES names others"
+            yield message, statement.features[0].span, "Leave FEATURES out."
+        for option in statement.options:
+            if option.name.value.casefold() in _OF_ROWS:
+                message = f"{name} learns a series of numbers, whose steps count alike"
+                yield message, option.name.span, f"Leave {option.name.value} out."
+        for searching in searched(statement.search) if statement.search else ():
+            if (given := searching.value.casefold()) in (SEASON, HORIZON):
+                message = f"{given} is one for all configurations, so that they are judged alike"
+                yield message, searching.span, f"Give it once: WITH ({given} = 12)."
 
     def _frequency(self, time: Sql, kind: str, given: Sql | None) -> Frequency:
         """Return the frequency in WITH, or the widest grid on which all times lie."""

@@ -149,6 +149,7 @@ FORECASTS = Family(
             mean_of("relative"),
             "relative / total",
             "mean",
+            always=False,
         ),
         Metric("mae", False, "mean of |y - ŷ|", mean_of("absolute"), "absolute / total", "mean"),
         Metric("rmse", False, "root of the mean of (y - ŷ)²", _root("square"), "sqrt(square / total)", "root"),

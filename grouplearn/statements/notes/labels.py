@@ -25,7 +25,8 @@ def classes_as_numbers(job: Job, definition: ModelDefinition) -> Iterator[str]:
     """Yield the note on a label of 0 and 1 that is learned as a number; a loss that the statement names is meant so."""
     learner, label = job.trainer, job.dataset.y
     names_a_loss = any(config.get("objective") is not None for config in definition.configs)
-    if not definition.label.is_number or learner.declaration.log_link or names_a_loss or label.ndim > 1:
+    counts = learner.declaration.log_link or learner.declaration.takes_series
+    if not definition.label.is_number or counts or names_a_loss or label.ndim > 1:
         return
     if _are_0_or_1(label[:_SOME]) and _are_0_or_1(label) and (label == 0).any() and (label == 1).any():
         known = learner.declaration.classifies
