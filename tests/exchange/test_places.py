@@ -370,7 +370,7 @@ def test_a_current_directory_that_was_removed(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from grouplearn.exchange.export_target import Place
+from grouplearn.exchange.export_target import ExportTarget
 from grouplearn.exchange.directory_writer import write
 
 def end(*_):
@@ -381,13 +381,13 @@ def files():
     if sys.argv[2] == "writing":
         end()
 
-check, checks = Place._made_by_export, []
+check, checks = ExportTarget._made_by_export, []
 def checked(self, directory, known):
     checks.append(directory)
     return end() if sys.argv[2] == "replacing" and len(checks) == 2 else check(self, directory, known)
-Place._made_by_export = checked
+ExportTarget._made_by_export = checked
 if sys.argv[2] == "removing":
-    Place.remove = end
+    ExportTarget.remove = end
 write(Path(sys.argv[1]), {}, files(), overwrite=True)
 """
 
