@@ -18,7 +18,7 @@ from grouplearn.learners import registry
 from grouplearn.models.forms.forms import form_of
 from grouplearn.models.forms.linear import nonzeros_sql
 from grouplearn.models.forms.routed import key_columns, level_sql
-from grouplearn.models.outputs.output import Output
+from grouplearn.models.outputs.output import PREDICT, Output
 from grouplearn.models.outputs.vectors import VectorView
 from grouplearn.sqltext import folded, identifier, literal
 
@@ -297,6 +297,12 @@ def suffixes_of(learner: str) -> tuple[str, ...]:
     """Return the suffixes that models of a learner may have."""
     outputs = _outputs([learner] if registry.is_known(learner) else ())
     return (*COMMON, *(view.suffix for output in outputs for view in output.views))
+
+
+def macros_of(learner: str) -> tuple[str, ...]:
+    """Return the suffixes of the macros that models of a learner may have."""
+    outputs = _outputs([learner] if registry.is_known(learner) else ())
+    return tuple({endpoint.suffix: None for output in outputs for endpoint in output.endpoints}) or (PREDICT.suffix,)
 
 
 def comments() -> dict[str, str]:

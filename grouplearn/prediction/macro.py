@@ -62,7 +62,7 @@ def macro_sql(
 
 
 def answered(endpoint: Endpoint, model: ModelTables, predicted: str) -> str:
-    """Return the query of an endpoint, ``predicted`` is that of predictions."""
+    """Return the query of an endpoint, made of the query of predictions."""
     return predicted if endpoint.select is None else endpoint.select(model, predicted)
 
 

@@ -197,7 +197,12 @@ def rename(statement: RenameModel, checker: SqlChecker, at: StatementContext) ->
     at.databases.refuse_change(location.catalog, statement.name.span, checker)
     new_name = statement.new_name.value
     conflict = store.exists(
-        at.connection, location.catalog, location.schema, new_name, suffixes=views.suffixes(model.definition)
+        at.connection,
+        location.catalog,
+        location.schema,
+        new_name,
+        suffixes=views.suffixes(model.definition),
+        macros=views.macros_of(model.definition.learner),
     )
     if conflict is not None and new_name.casefold() != location.name.casefold():
         raise ModelExists(conflict.message, text=checker.text, span=statement.new_name.span)

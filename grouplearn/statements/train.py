@@ -207,10 +207,14 @@ class _Training:
         statement = self._statement
         place = self._at.connection, catalog, schema, statement.name.name
         learner = statement.learner.value.casefold()
-        suffixes = views.suffixes_of(learner)
-        conflict = store.exists(*place, suffixes=suffixes)
+        suffixes, macros = views.suffixes_of(learner), views.macros_of(learner)
+        conflict = store.exists(*place, suffixes=suffixes, macros=macros)
         if conflict is not None and conflict.is_model and statement.replace:
-            conflict = None if store.seems_untouched(*place) else store.exists(*place, replace=True, suffixes=suffixes)
+            conflict = (
+                None
+                if store.seems_untouched(*place)
+                else store.exists(*place, replace=True, suffixes=suffixes, macros=macros)
+            )
         if conflict is None:
             return False
         if conflict.is_model and statement.if_not_exists:

@@ -40,6 +40,7 @@ from grouplearn.errors import ModelExists, data_error
 from grouplearn.interrupting import prefetch
 from grouplearn.learners import registry
 from grouplearn.models.forms.form import SqlForm
+from grouplearn.models.outputs.output import PREDICT
 from grouplearn.prediction import prediction
 from grouplearn.prediction.macro import macro_comment, macro_sql
 from grouplearn.prediction.scoring import scorer_of
@@ -80,17 +81,18 @@ def exists(
     *,
     replace: bool = False,
     suffixes: Collection[str] = views.COMMON,
+    macros: Collection[str] = (PREDICT.suffix,),
 ) -> NameTaken | None:
     """Return what is in the place of the model or its objects, or None; with ``replace`` the model itself may be there.
 
-    ``suffixes`` are the suffixes of the views that it will have.
+    ``suffixes`` are the suffixes of the views that it will have, ``macros`` those of its macros.
     """
     model = identity_at(con, catalog, schema, name)
     if model is not None and not replace:
         return NameTaken("model", model.location.name)
     if folded(schema) == SCHEMA:
         return NameTaken("schema", schema)
-    return _in_the_way(name, model, _objects(con, catalog, schema, name), suffixes)
+    return _in_the_way(name, model, _objects(con, catalog, schema, name, macros=macros), (*suffixes, *macros))
 
 
 def seems_untouched(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str) -> bool:
@@ -106,7 +108,8 @@ def seems_untouched(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, n
 
 def _in_the_way(name: str, model: Identity | None, objects: _Objects, suffixes: Collection[str]) -> NameTaken | None:
     """Return what is in the place of the model's objects and is not of ``model``, or a function that they would hide."""
-    free = {folded(f"{name}{suffix}") for suffix in views.comments() if suffix not in suffixes}
+    every = (*views.comments(), *views.macro_comments())
+    free = {folded(f"{name}{suffix}") for suffix in every if suffix not in suffixes}
     macros = {folded(f"{name}{suffix}") for suffix in views.macro_comments()}
     if folded(name) == SCHEMA:  # its macro would hide the function ``predict``
         return NameTaken("function", f"{SCHEMA}_predict")
@@ -119,10 +122,16 @@ def _in_the_way(name: str, model: Identity | None, objects: _Objects, suffixes: 
 
 
 def _objects(
-    con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str, also: Iterable[str] = ()
+    con: duckdb.DuckDBPyConnection,
+    catalog: str,
+    schema: str,
+    name: str,
+    also: Iterable[str] = (),
+    macros: Iterable[str] = (PREDICT.suffix,),
 ) -> _Objects:
     """Return kind, name and (except for tables) definition of a schema's objects with the names of a model's objects, and
-    with those in ``also``."""
+    with those in ``also``. Without any macro with one of the suffixes ``macros`` no other macro is looked for: every model has
+    the first."""
     wanted = {folded(f"{name}{suffix}") for suffix in (*views.comments(), *views.macro_comments())}
     wanted |= set(map(folded, also))
     found: _Objects = [(kind, each, "") for kind, each, _ in _tables_and_views(con, catalog, schema, wanted)]
@@ -134,7 +143,7 @@ def _objects(
         asked.append(
             f"SELECT 'view', view_name, coalesce(sql, '') FROM system.main.duckdb_views() WHERE {those} AND {where}"
         )
-    if not all(_lacks_macro(con, Location(catalog, schema, f"{name}{suffix}")) for suffix in views.macro_comments()):
+    if not all(_lacks_macro(con, Location(catalog, schema, f"{name}{suffix}")) for suffix in macros):
         asked.append(
             "SELECT 'macro', function_name, coalesce(macro_definition, '') FROM system.main.duckdb_functions()"
             f" WHERE {where} AND function_type LIKE '%macro'"
@@ -198,8 +207,9 @@ def write(
     before = identity_at(con, catalog, definition.schema, definition.name)
     if before is not None and not replace:
         raise ModelExists(NameTaken("model", before.location.name).message)
-    objects = _objects(con, catalog, definition.schema, definition.name)
-    conflict = _in_the_way(definition.name, before, objects, views.suffixes(definition))
+    macros = [endpoint.suffix for endpoint in definition.output.endpoints]
+    objects = _objects(con, catalog, definition.schema, definition.name, macros=macros)
+    conflict = _in_the_way(definition.name, before, objects, (*views.suffixes(definition), *macros))
     if conflict is not None:
         raise ModelExists(conflict.message)
     ensure_schema(con, catalog)
@@ -375,7 +385,14 @@ def rename(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str,
     if model is None:
         return False
     if folded(new_name) != folded(name):
-        conflict = exists(con, catalog, schema, new_name, suffixes=views.suffixes(model.definition))
+        conflict = exists(
+            con,
+            catalog,
+            schema,
+            new_name,
+            suffixes=views.suffixes(model.definition),
+            macros=views.macros_of(model.definition.learner),
+        )
         if conflict is not None:
             raise ModelExists(conflict.message)
     ensure_schema(con, catalog)

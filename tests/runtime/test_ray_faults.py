@@ -255,7 +255,8 @@ def test_products_and_rows_go_through_the_store_where_workers_see_no_files(
     def blind(*where: Any) -> list[str]:
         arguments = command(*where)
         code = (
-            "import sys; from grouplearn.runtime.ray import cluster, job_rows; from grouplearn.runtime.ray.supervised import child\n"
+            "import sys; from grouplearn.runtime.ray import cluster, job_rows\n"
+            "from grouplearn.runtime.ray.supervised import child\n"
             "cluster.ClusterConnection.sees = lambda *_: False\n"
             "job_rows.CHUNK_BYTES = 2000\n"
             "child.main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])"

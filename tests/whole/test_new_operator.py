@@ -77,10 +77,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     linked(PACKAGE / "schedule", folder / "grouplearn" / "schedule", apart="operators.py")
     (folder / "grouplearn/schedule/patient.py").write_text(PATIENT)
     registry = (PACKAGE / "schedule/operators.py").read_text()
-    own = "        Gap.name: Declaration("
-    entry = (
-        "        Patient.name: Declaration(Patient, whole=True, options=(PATIENCE,), contradiction=contradiction),\n"
-    )
+    own = "        Gap.name: OperatorDeclaration("
+    entry = "        Patient.name: OperatorDeclaration(Patient, whole=True, options=(PATIENCE,), contradiction=contradiction),\n"
     after = "from grouplearn.schedule.options import"
     named = "from grouplearn.schedule.patient import PATIENCE, Patient, contradiction\n"
     assert (registry.count(own), registry.count(after)) == (1, 1)

@@ -16,9 +16,9 @@ from grouplearn.models.outputs.forecast import Forecast
 
 
 class SeasonalNaive(SeriesLearner):
-    """Forecasts ŷ(t + h) = y(t + h - m ⌈h / m⌉), m the season's length; the deviation is that of one-step errors times √⌈h / m⌉.
+    """Forecasts ŷ(t + h) = y(t + h - m ⌈h / m⌉), m the season's length, with the deviation of one-step errors times √⌈h / m⌉.
 
-    A season of 1 is the naive forecast, the last value. A missing value is that of the season before.
+    A season of 1 is the naive forecast, the last value. The value of the season before stands for a missing one.
     Source: Hyndman & Athanasopoulos 2021, 5.2 and 5.5.
     """
 

@@ -143,7 +143,7 @@ def with_folds(final: Trials, folds: Sequence[Trials], rolls: bool = False) -> T
     """Return final fits with the mean validation metrics of their folds.
 
     If a fold failed there is no mean, as it would be that of the easier folds, and the text says so. If folds are windows that
-    go back in time (``rolls``), the mean is that of the windows for which a series is long enough. A trial without fits of
+    go back in time (``rolls``), the mean is over the windows for which a series is long enough. A trial without fits of
     folds, as all were fitted in one pass, stays as it is.
     """
     if not any(map(len, folds)):
