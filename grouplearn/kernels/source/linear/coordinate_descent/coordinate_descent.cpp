@@ -203,7 +203,7 @@ class Descent {
         int64_t shares = together.threads();
         together.each(shares, [&](int64_t, int64_t share) {
             int64_t begin = share * group.n_cells / shares, end = (share + 1) * group.n_cells / shares;
-            Anew(group, cells + begin, end - begin, blocks + begin * group.n_blocks, at).make(progress.done);
+            FreshPredictions(group, cells + begin, end - begin, blocks + begin * group.n_blocks, at).make(progress.done);
         });
         const double *own = radius ? radius + group.first[group.n_blocks] * shape.column() : nullptr;
         return summed(3 * shape.column() * (leap ? N_POINTS : 1), [&](int64_t cell, double *of_cell, Tile &tile) {
@@ -373,7 +373,7 @@ GROUPLEARN_ENTRY void coordinate_measure(const int64_t *numbers, const void *con
     Group group = group_of(numbers, places);
     Tile tile(group.shape.outputs);
     Rows cell = rows_of(n, rows);
-    Anew(group, &cell, 1, (const Block *)blocks, weights).make(done);
+    FreshPredictions(group, &cell, 1, (const Block *)blocks, weights).make(done);
     measure_groups(group, cell, (const Block *)blocks, leap, radius, done, sums, tile);
 }
 

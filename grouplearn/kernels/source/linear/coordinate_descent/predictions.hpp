@@ -7,9 +7,9 @@ namespace grouplearn::coordinate_descent {
 /// The predictions of rows in cells, of models that are not all `done`, at weights (columns + 1) whose last is the intercept: that
 /// first, then block after block. Of wide blocks each goes through all rows, so that its weights stay in the cache; narrow ones go
 /// through some rows together, so that these do.
-class Anew {
+class FreshPredictions {
   public:
-    Anew(const Group &group, const Rows *cells, int64_t n_cells, const Block *blocks, const double *weights)
+    FreshPredictions(const Group &group, const Rows *cells, int64_t n_cells, const Block *blocks, const double *weights)
         : group(group), shape(group.shape), cells(cells), n_cells(n_cells), blocks(blocks), weights(weights) {}
 
     void make(const double *done) const {
