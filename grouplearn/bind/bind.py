@@ -37,6 +37,7 @@ from grouplearn.models.forms.forms import form_error
 from grouplearn.models.label import LABELS_OF_TASK
 from grouplearn.parser.statements import (
     Feature,
+    GroupBy,
     Name,
     Sql,
     TrainModel,
@@ -121,22 +122,23 @@ class _Binder:
             self._checker, statement, self._learner, self._source, self._replay, told.task, implied, told.weight
         ).bind()
         label = [target.extract] if target else []
-        keys = self._keys(target)
+        keys = self._keys(target, statement.group_by)
         # Before the features, whose error on a missing encoder would come first.
         called = [each for each in [*label, *(key.extract for key in keys)] if "(" in each.text]
         if called:
             refuse_aggregates(self._checker, self._source, called)
         self._having()
         ordered = SeriesBinder(self._checker, statement, self._learner, self._source)
-        series = ordered.bind(options.rows.frequency)
+        series = ordered.bind(options.rows.frequency, self._keys(target, statement.series_by))
         rows = HoldoutBinder(self._checker, statement, self._source)
         holdout_given = rows.given()
-        volatility.refuse([*label, *(key.extract for key in keys), *weight])
+        keyed = [key.extract for key in (*keys, *(series.keys if series else ()))]
+        volatility.refuse([*label, *keyed, *weight])
         if isinstance(statement.validation, ValidateWhere):
             hint = "VALIDATE SAMPLE 20% draws rows at random, the same ones for one seed."
             volatility.refuse([statement.validation.predicate], hint)
         taken = [*label, *(key.extract for key in keys), *weight]
-        items = self._items(columns, target, taken, (ordered.feature(series),) if series else statement.features)
+        items = self._items(columns, target, taken, ordered.features(series) if series else statement.features)
         volatility.refuse([item.source for item in items])
         self._refuse_unstorable([*label, *weight, *(key.extract for key in keys), *(item.source for item in items)])
         typed = [
@@ -199,7 +201,8 @@ class _Binder:
         statement = self._statement
         found = [argument for feature in statement.features or () for argument in feature.arguments]
         found += [statement.target.expression] if statement.target else []
-        found += statement.group_by.keys if statement.group_by else ()
+        for keys in (statement.group_by, statement.series_by):
+            found += keys.keys if keys else ()
         return found
 
     def _refuse_unstorable(self, expressions: Sequence[Sql]) -> None:
@@ -232,18 +235,19 @@ class _Binder:
 
     # --- groups ----------------------------------------------------------------------------------------------------
 
-    def _keys(self, target: BoundTarget | None) -> tuple[BoundKey, ...]:
-        group_by = self._statement.group_by
+    def _keys(self, target: BoundTarget | None, group_by: GroupBy | None) -> tuple[BoundKey, ...]:
+        """Return the keys of GROUP BY, or of SERIES BY."""
         if group_by is None:
             return ()
+        clause = "GROUP BY" if group_by is self._statement.group_by else "SERIES BY"
         refuse_windows(self._checker, group_by.keys)
         keys: list[BoundKey] = []
         for position, fragment in enumerate(group_by.keys):
             described = self._checker.describe("SELECT", fragment, *self._source)
             if len(described) != 1:
-                raise self._checker.error("GROUP BY takes one expression per key", fragment.span)
+                raise self._checker.error(f"{clause} takes one expression per key", fragment.span)
             if fragment.text.strip().isdigit():
-                raise self._checker.error("GROUP BY takes expressions, not positions", fragment.span)
+                raise self._checker.error(f"{clause} takes expressions, not positions", fragment.span)
             if len(group_by.sets) > 1 and is_call(self._checker, fragment, "row"):
                 message = "a row without names is grouped by its parts, and cannot be one key of ROLLUP, CUBE or GROUPING SETS"
                 hint = (
@@ -259,7 +263,7 @@ class _Binder:
             stored = self._replay.stored(fragment)
             if target and sqltext.folded(stored.strip()) == sqltext.folded(target.stored.strip()):
                 message = (
-                    f'"{fragment.text.strip()}" is both the label and a GROUP BY key: each group would have one label'
+                    f'"{fragment.text.strip()}" is both the label and a {clause} key: each group would have one label'
                 )
                 raise self._checker.error(message, fragment.span, "Group by something else, or predict something else.")
             name = alias.value if alias else described[0].name

@@ -66,12 +66,13 @@ class Holdout:
 class Series:
     """ORDER BY bound: the time of a row over FROM, and the frequency of its steps, which may be ``inferred`` from the times.
 
-    The only item is the step.
+    The first item is the step. ``keys`` are those of SERIES BY.
     """
 
     time: Sql
     frequency: Frequency
     inferred: bool = False
+    keys: tuple[BoundKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from grouplearn.sqltext import identifier, literal
 _COLUMNS = (
     "model::VARCHAR, schema_name, model_name, learner, task, statement, target_name, target_sql, label_type,"
     " classes, keys, sets, items, hyperparameters, metric, greater_is_better, metrics, missing_group, seed, keep_best,"
-    " null_label, group_failure, weight_sql, refit, search_path"
+    " null_label, group_failure, weight_sql, refit, search_path, series"
 )
 _NAMES = tuple(part.strip().removesuffix("::VARCHAR") for part in _COLUMNS.split(","))
 #: Columns that a definition has unchanged.
@@ -92,7 +92,8 @@ def _definition(con: duckdb.DuckDBPyConnection, catalog: str, row: Mapping[str, 
         name=row["model_name"],
         label=Label.named(row["task"]),
         classes=tuple(row["classes"]),
-        keys=tuple(KeyColumn(entry["name"], entry["sql"], entry["type"]) for entry in row["keys"]),
+        keys=_key_columns(row["keys"]),
+        series=_key_columns(row["series"]),
         sets=tuple(tuple(keys) for keys in row["sets"]),
         items=tuple(map(_item, row["items"])),
         hyperparameters=columns,
@@ -101,6 +102,10 @@ def _definition(con: duckdb.DuckDBPyConnection, catalog: str, row: Mapping[str, 
         search_path=tuple((entry["database"], entry["schema"]) for entry in row["search_path"]),
         **{name: row[name] for name in _AS_STORED},
     )
+
+
+def _key_columns(entries: Iterable[Mapping[str, str]]) -> tuple[KeyColumn, ...]:
+    return tuple(KeyColumn(entry["name"], entry["sql"], entry["type"]) for entry in entries)
 
 
 def _item(entry: Mapping[str, Any]) -> ItemColumn:
@@ -237,7 +242,8 @@ def describe_sql(model: StoredModel) -> str:
         *([("positive class", literal(definition.positive_class))] if definition.positive_class else []),
         *([("weight", literal(definition.weight_sql))] if definition.weight_sql else []),
         ("features", literal(", ".join(items))),
-        ("group by", literal(", ".join(f"{key.name} {key.type}" for key in definition.keys) or None)),
+        ("group by", literal(_keys(definition.keys) or None)),
+        *([("series by", literal(_keys(definition.series)))] if definition.series else []),
         ("hyperparameters", literal(", ".join(f"{c.name} {c.type}" for c in definition.hyperparameters) or None)),
         ("metric", literal(definition.metric)),
         ("on missing group", literal(definition.missing_group)),
@@ -257,6 +263,10 @@ def describe_sql(model: StoredModel) -> str:
     ]
     lines = ", ".join(f"({place}, {literal(name)}, {value})" for place, (name, value) in enumerate(properties))
     return f"SELECT property, value FROM (VALUES {lines}) AS t(place, property, value) ORDER BY place ASC"
+
+
+def _keys(keys: Iterable[KeyColumn]) -> str:
+    return ", ".join(f"{key.name} {key.type}" for key in keys)
 
 
 _ZERO_OR_ONE = "whole numbers that are 0 and 1 alone are two classes; WITH (task = 'regression') takes them for numbers"

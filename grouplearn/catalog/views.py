@@ -17,7 +17,7 @@ from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.learners import registry
 from grouplearn.models.forms.forms import form_of
 from grouplearn.models.forms.linear import nonzeros_sql
-from grouplearn.models.forms.routed import key_columns, level_sql
+from grouplearn.models.forms.routed import level_sql
 from grouplearn.models.outputs.output import PREDICT, Output
 from grouplearn.models.outputs.vectors import VectorView
 from grouplearn.sqltext import folded, identifier, literal
@@ -76,7 +76,7 @@ def trial_columns(definition: ModelDefinition) -> list[tuple[str, str]]:
         (column.name, f"CAST(c.parameters[{literal(column.name)}] AS {column.type})")
         for column in definition.hyperparameters
     ]
-    return [*key_columns(definition, "g.keys"), ("model_level", level_sql(definition, "g.level")), *parameters]
+    return [*definition.key_columns("g.keys"), ("model_level", level_sql(definition, "g.level")), *parameters]
 
 
 def joined(catalog: str | None) -> str:
@@ -268,7 +268,7 @@ def with_importances(definition: ModelDefinition, model: str, catalog: str | Non
 def _schedule(definition: ModelDefinition, model: str, catalog: str | None) -> View:
     facts = ("unit", "configs", "fold", "kind", "epoch", "first_block", "last_block", "worker", "started", "ended")
     columns = [
-        *key_columns(definition, "g.keys"),
+        *definition.key_columns("g.keys"),
         ("model_level", level_sql(definition, "g.level")),
         *((name, f"u.{name}") for name in (*facts, "loaded", "fetched")),
     ]

@@ -174,7 +174,8 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
 
 def _distance(bound: BoundTrain) -> tuple[str | Sql, ...]:
     """Return a row's distance from the end of its group, the number that ``Split`` has of it; 0 without a time."""
-    keys = [piece for key in bound.keys for piece in (", ", key.extract)][1:]
+    series = bound.series.keys if bound.series else ()
+    keys = [piece for key in (*bound.keys, *series) for piece in (", ", key.extract)][1:]
     of_group: tuple[str | Sql, ...] = ("PARTITION BY", *keys) if keys else ()
     most = bound.holdout.split.farthest
     if bound.series is None:

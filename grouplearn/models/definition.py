@@ -81,7 +81,7 @@ class ModelDefinition:
     as text, in class order, castable to ``label_type``; empty for other labels. Without a label ``target_name``,
     ``target_sql`` and ``label_type`` are None. ``weight_sql`` is the weight of a row over the source's columns, None for 1.
     ``catalog`` is the database's name at training time (None: the current one); it is not stored. ``search_path`` is where
-    the statement's unqualified names were looked up.
+    the statement's unqualified names were looked up. ``series`` is SERIES BY: what tells the series of a group apart.
     """
 
     catalog: str | None
@@ -110,6 +110,15 @@ class ModelDefinition:
     weight_sql: str | None = None
     refit: bool = False
     search_path: SearchPath = ()
+    series: tuple[KeyColumn, ...] = ()
+
+    def key_columns(self, keys: str) -> list[tuple[str, str]]:
+        """Return name and SQL of the typed group columns, given the SQL of the list of key texts."""
+        return _typed(self.keys, keys)
+
+    def series_columns(self, keys: str) -> list[tuple[str, str]]:
+        """Return the same of the columns that tell the series of a group apart."""
+        return _typed(self.series, keys)
 
     @property
     def label_length(self) -> int:
@@ -140,3 +149,7 @@ class ModelDefinition:
     def positive_class(self) -> str | None:
         """The class, as text, whose probability is ``probability``: the second of two; None for other labels."""
         return self.classes[1] if not self.label.scores_classes and len(self.classes) == 2 else None
+
+
+def _typed(keys: tuple[KeyColumn, ...], texts: str) -> list[tuple[str, str]]:
+    return [(key.name, f"CAST({texts}[{place}] AS {key.type})") for place, key in enumerate(keys, start=1)]

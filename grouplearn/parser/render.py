@@ -209,7 +209,7 @@ def _clauses(train: TrainModel) -> list[str]:
     if train.order_by:
         clauses.append(f"ORDER BY {train.order_by.text}")
     if train.series_by:
-        clauses.append(f"SERIES BY {train.series_by.text}")
+        clauses.append(f"SERIES BY {train.series_by.text.text}")
     if train.features:
         clauses.append(f"FEATURES ({', '.join(map(_feature, train.features))})")
     clauses.append(f"FROM {train.source.text}")

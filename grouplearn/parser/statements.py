@@ -236,7 +236,7 @@ class TrainModel:
     if_not_exists: bool = False
     target: Target | None = None
     order_by: Sql | None = None
-    series_by: Sql | None = None
+    series_by: GroupBy | None = None
     features: tuple[Feature, ...] | None = None
     where: Sql | None = None
     group_by: GroupBy | None = None

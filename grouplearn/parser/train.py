@@ -164,9 +164,16 @@ def _parse_order_by(cursor: Cursor) -> Sql:
     return cursor.sql(low, high - (last.word == "ASC"))
 
 
-def _parse_series_by(cursor: Cursor) -> Sql:
+def _parse_series_by(cursor: Cursor) -> GroupBy:
+    """Read what tells the series of a group apart."""
     cursor.expect("BY")
-    return fragment(cursor, "SERIES BY")
+    low, high = cursor.index, fragment_end(cursor, "SERIES BY")
+    if high == low:
+        cursor.unexpected("an expression after SERIES BY")
+    keys = parse_group_by(cursor, high)
+    if len(keys.sets) > 1:
+        cursor.fail("SERIES BY takes columns, without ROLLUP, CUBE and GROUPING SETS", cursor.span(low, high))
+    return keys
 
 
 _VALIDATIONS = ("WHERE", "SAMPLE", "FOLDS", "ROLLING", "NONE")

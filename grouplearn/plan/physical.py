@@ -428,4 +428,5 @@ def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:
         group_failure=bound.statement.group_failure or "keep",
         weight_sql=bound.weight_sql,
         refit=bound.refit or bound.holdout.split.folds > 0,
+        series=tuple(key.stored for key in bound.series.keys) if bound.series else (),
     )

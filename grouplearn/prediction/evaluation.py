@@ -23,7 +23,6 @@ from grouplearn.models.forms.routed import (
     ROUTED,
     Extra,
     PredictedRows,
-    key_columns,
     level_names,
     level_sql,
     routed_cte,
@@ -75,7 +74,7 @@ def evaluate_sql(
     others = (each.name for each in family.metrics if not each.row_loss)
     chosen = dict.fromkeys((*definition.metrics, *others))
     columns = [
-        *key_columns(definition, "g.keys"),
+        *definition.key_columns("g.keys"),
         ("model_level", level_sql(definition, "g.level")),
         ("n_rows", "m.n_rows"),
         ("n_skipped", "m.n_skipped"),

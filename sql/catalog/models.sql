@@ -18,6 +18,7 @@ CREATE TABLE grouplearn.models (
   weight_sql VARCHAR,
   keys STRUCT(name VARCHAR, sql VARCHAR, type VARCHAR)[] NOT NULL,
   sets INTEGER[][] NOT NULL,
+  series STRUCT(name VARCHAR, sql VARCHAR, type VARCHAR)[] NOT NULL,
   items STRUCT(name VARCHAR, kind VARCHAR, position INTEGER, encoder VARCHAR, impute VARCHAR, scope VARCHAR,
                buckets INTEGER, options MAP(VARCHAR, VARCHAR), type VARCHAR, sql VARCHAR)[] NOT NULL,
   hyperparameters STRUCT(name VARCHAR, type VARCHAR)[] NOT NULL,
@@ -46,6 +47,7 @@ COMMENT ON COLUMN grouplearn.models.positive_class IS 'Two classes: the label va
 COMMENT ON COLUMN grouplearn.models.weight_sql IS 'The weight of a row over the columns of the source; NULL for 1.';
 COMMENT ON COLUMN grouplearn.models.keys IS 'The GROUP BY keys: column name, SQL over the columns of the source, SQL type.';
 COMMENT ON COLUMN grouplearn.models.sets IS 'The grouping sets, finest first, as 0-based indexes into keys.';
+COMMENT ON COLUMN grouplearn.models.series IS 'SERIES BY, as the keys: what tells the series of a group apart.';
 COMMENT ON COLUMN grouplearn.models.items IS 'The FEATURES items: how each becomes feature columns, the options that its encoder alone has, the SQL type that it had in training (values are cast to it before they are encoded), and its SQL over the columns of the source.';
 COMMENT ON COLUMN grouplearn.models.missing_group IS 'What a row without a model of its group gets: parent, null or error.';
 COMMENT ON COLUMN grouplearn.models.null_label IS 'What a row without a label does: skip (it is left out and counted) or error (its group fails).';

@@ -6,7 +6,7 @@ CREATE TABLE grouplearn.factors (
   vector DOUBLE[] NOT NULL,
   value DOUBLE
 );
-COMMENT ON TABLE grouplearn.factors IS 'Models that are vectors over the encoded features: centroids of clusters, principal components. One row per vector of each group''s best trial.';
-COMMENT ON COLUMN grouplearn.factors.part IS 'What the vector is: centroid, component, or the mean that is taken away before components are.';
-COMMENT ON COLUMN grouplearn.factors.place IS 'The number of the centroid or of the component, from 1 on; 0 for the mean.';
-COMMENT ON COLUMN grouplearn.factors.value IS 'The number of training rows of a centroid, the variance along a component, the whole variance of the mean.';
+COMMENT ON TABLE grouplearn.factors IS 'Models that are vectors over the encoded features: centroids of clusters, principal components, forecasts of series. One row per vector of each group''s best trial.';
+COMMENT ON COLUMN grouplearn.factors.part IS 'What the vector is: centroid, component, the mean that is taken away before components are; of series the one-step forecasts (fitted), forecasts (mean), their deviation, and the two errors of the seasonal naive forecast (scale).';
+COMMENT ON COLUMN grouplearn.factors.place IS 'The number of the centroid, of the component or of the series, from 1 on; 0 for the mean of components.';
+COMMENT ON COLUMN grouplearn.factors.value IS 'The number of training rows of a centroid, the variance along a component, the whole variance of the mean; the first step of fitted, the last step before forecasts.';

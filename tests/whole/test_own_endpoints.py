@@ -30,13 +30,13 @@ from grouplearn.learning import (
     State,
 )
 from grouplearn.models.forms.form import FunctionSql, Prediction, SqlForm
-from grouplearn.models.forms.routed import ModelTables, PredictedRows, key_columns, level_sql
+from grouplearn.models.forms.routed import ModelTables, PredictedRows, level_sql
 from grouplearn.sqltext import identifier
 
 
 def steps(model: ModelTables, predicted: str) -> str:
     """Return the SELECT of the steps after each group's last row."""
-    keys = [f"{sql} AS {identifier(name)}" for name, sql in key_columns(model.definition, "g.keys")]
+    keys = [f"{sql} AS {identifier(name)}" for name, sql in model.definition.key_columns("g.keys")]
     level = level_sql(model.definition, "g.level")
     columns = ", ".join([*keys, "h.step", "f.value * h.step AS prediction", f"{level} AS model_level"])
     return (

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from grouplearn import sqltext
-from grouplearn.bind.bound import Holdout, Series
+from grouplearn.bind.bound import BoundKey, Holdout, Series
 from grouplearn.bind.clauses.search import searched
 from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.data.encoding import types
 from grouplearn.data.encoding.steps import Step
 from grouplearn.data.encoding.types import column_of, is_whole
 from grouplearn.data.frequency import ZONED, Frequency, Unit
@@ -27,7 +28,7 @@ from grouplearn.parser.statements import (
     ValidateWhere,
 )
 
-FREQUENCY, SEASON, HORIZON = "frequency", "season_length", "horizon"
+SEASON, HORIZON = "season_length", "horizon"
 #: The horizon of series without a season.
 _HORIZON = 10
 #: Options about the label and the weight of rows.
@@ -50,8 +51,11 @@ class SeriesBinder:
     learner: Learner
     source: tuple[str | Sql, ...]
 
-    def bind(self, given: Sql | None) -> Series | None:
-        """Return the series, None if the learner takes rows in any order; ``given`` is the frequency in WITH."""
+    def bind(self, given: Sql | None, keys: tuple[BoundKey, ...]) -> Series | None:
+        """Return the series, None if the learner takes rows in any order.
+
+        ``given`` is the frequency in WITH, ``keys`` those of SERIES BY.
+        """
         own, statement, time = self.learner.declaration, self.statement, self.statement.order_by
         self._refuse_clauses()
         if not own.takes_series:
@@ -68,13 +72,21 @@ class SeriesBinder:
             kind = described[0].type if len(described) == 1 else f"{len(described)} columns"
             message = f"ORDER BY takes a DATE, a TIMESTAMP or a whole number, and this is {kind}"
             raise self.checker.error(message, time.span, "Cast it: ORDER BY strptime(month, '%Y-%m')::DATE.")
-        return Series(time, self._frequency(time, described[0].type, given), given is None)
+        return Series(time, self._frequency(time, described[0].type, given), given is None, keys)
 
-    def feature(self, series: Series) -> Feature:
-        """Return the only feature of a series, the step of its time."""
+    def features(self, series: Series) -> tuple[Feature, ...]:
+        """Return the features: the step of the time; of a panel also the series of a row, and those of FEATURES."""
         span, options = series.time.span, series.frequency.options
         call = tuple(Option(Name(name, span), Sql(sqltext.literal(value), span)) for name, value in options.items())
-        return Feature((series.time,), Name(Step.name, span), call, span=span)
+        step = Feature((series.time,), Name(Step.name, span), call, span=span)
+        if not self.learner.declaration.takes_panel:
+            return (step,)
+        parts = [(types.as_text(key.stored.type), key.extract.text) for key in series.keys]
+        texts = ", ".join(f"{before}{text}\n{after}" for (before, after), text in parts)
+        span = series.keys[0].extract.span if series.keys else span
+        keys = Sql(f"CAST(CAST([{texts}] AS VARCHAR[]) AS VARCHAR)", span)
+        number = Feature((keys,), Name("ordinal", span), alias=Name("series"), span=span)
+        return step, number, *(self.statement.features or ())
 
     def defaults(self, series: Series, fixed: Mapping[str, Value], holdout: Holdout | None) -> dict[str, Value]:
         """Return the season and the horizon, where the statement gives none; a horizon reaches as far as windows are judged."""
@@ -100,7 +112,7 @@ class SeriesBinder:
 
     def _of_rows(self) -> Iterator[tuple[str, Span, str]]:
         name, statement = self.learner.declaration.name, self.statement
-        for clause in (statement.order_by, statement.series_by):
+        for clause in (statement.order_by, statement.series_by.text if statement.series_by else None):
             if clause is not None:
                 message = f"{name} learns from rows in any order, and ORDER BY makes them a series"
                 hint = "Leave ORDER BY out; VALIDATE ROLLING 3 BY <time> HORIZON 7 judges by later rows."
@@ -108,9 +120,10 @@ class SeriesBinder:
 
     def _of_series(self) -> Iterator[tuple[str, Span, str]]:
         name, statement = self.learner.declaration.name, self.statement
-        if statement.series_by is not None:
+        panel = self.learner.declaration.takes_panel
+        if statement.series_by is not None and not panel:
             message = f"{name} learns one series per group, and SERIES BY gives a group many"
-            yield message, statement.series_by.span, "Write the columns in GROUP BY."
+            yield message, statement.series_by.text.span, "Write the columns in GROUP BY."
         if statement.group_by is not None and len(statement.group_by.sets) > 1:
             hint = "Write GROUP BY without ROLLUP, CUBE and GROUPING SETS."
             yield "a series is a group of one level", statement.group_by.text.span, hint
@@ -118,7 +131,7 @@ class SeriesBinder:
             message = f"{name} learns a series, whose steps cannot be held out from the middle"
             hint = "VALIDATE ROLLING 3 HORIZON 12 judges the last steps; without VALIDATE the last season does."
             yield message, statement.learner.span, hint
-        if statement.features is not None:
+        if statement.features is not None and not panel:
             message = f"{name} learns from earlier values of the label alone, and FEATURES names others"
             yield message, statement.features[0].span, "Leave FEATURES out."
         for option in statement.options:

@@ -38,15 +38,16 @@ _CODED, _LISTED = operator.attrgetter("is_coded"), operator.attrgetter("is_list"
 _LONGEST_NAME = 10_000
 #: Most entries of lists in a row; TRAIN stays below.
 _LONGEST: Mapping[str, int] = {
-    "classes": MAX_CLASSES, "keys": 1_000, "sets": 1 << 16, "items": MAX_ITEMS,
+    "classes": MAX_CLASSES, "keys": 1_000, "series": 1_000, "sets": 1 << 16, "items": MAX_ITEMS,
     "hyperparameters": 1_000, "metrics": 1_000, "search_path": 1_000,
 }  # fmt: skip
 _OPTION_BYTES = (
     "list_sum(list_transform(map_entries(x.options), lambda e: strlen(e.key) + coalesce(strlen(e.value), 0)))"
 )
+_KEY = ("strlen(x.name)", "strlen(x.sql)", "strlen(x.type)")
 #: What counts as the bytes, or numbers, of an entry of each list.
 _SIZES: Mapping[str, tuple[str, ...]] = {
-    "classes": ("strlen(x)",), "keys": ("strlen(x.name)", "strlen(x.sql)", "strlen(x.type)"), "sets": ("len(x)",),
+    "classes": ("strlen(x)",), "keys": _KEY, "series": _KEY, "sets": ("len(x)",),
     "items": ("strlen(x.name)", "strlen(x.sql)", "strlen(x.type)", _OPTION_BYTES),
     "hyperparameters": ("strlen(x.name)", "strlen(x.type)"), "metrics": ("strlen(x)",),
     "search_path": ("strlen(x.schema)", "strlen(x.database)"),
@@ -133,7 +134,8 @@ class _Checks:
     def groups(self) -> None:
         """Check keys and grouping sets."""
         keys = self._structs("keys", ("name", "sql", "type"))
-        self._need(all(_is_name(key["name"]) for key in keys), "a key has no name")
+        series = self._structs("series", ("name", "sql", "type"))
+        self._need(all(_is_name(key["name"]) for key in (*keys, *series)), "a key has no name")
         sets = self._row["sets"]
         self._need(isinstance(sets, list) and len(sets) > 0, f"sets is {shown(sets)}")
         for each in sets:

@@ -68,7 +68,10 @@ def as_stored(definition: ModelDefinition) -> dict[str, Any]:
 
 def _defined(definition: ModelDefinition) -> dict[str, tuple[Any, Any]]:
     """Return the values and types of a definition's columns in ``models``."""
-    keys = [{"name": key.name, "sql": key.sql, "type": key.type} for key in definition.keys]
+    keys, series = (
+        [{"name": key.name, "sql": key.sql, "type": key.type} for key in each]
+        for each in (definition.keys, definition.series)
+    )
     items = [
         {
             "name": entry.item.name,
@@ -96,6 +99,7 @@ def _defined(definition: ModelDefinition) -> dict[str, tuple[Any, Any]]:
         "label_type": (definition.label_type, text),
         "classes": (definition.classes, _TEXTS),
         "keys": (keys, _struct(name=text, sql=text, type=text)),
+        "series": (series, _struct(name=text, sql=text, type=text)),
         "sets": (definition.sets, pa.list_(_INTEGERS)),
         "items": (
             items,

@@ -39,6 +39,8 @@ class Declaration:
     - ``predicts_arrays``: labels may be arrays: a shard's ``y`` is then (n, L), and a score (n, n_configs, K·L), classes
       outermost.
     - ``takes_series``: a group's rows are a series in the order of a time; its only feature is the step of a row.
+      ``takes_panel``: they may be many series, learned by one model, and have features that are known ahead: after the step
+      comes the number of a row's series, then FEATURES.
     - ``draws``: training draws random numbers; stacks have a seed for each group.
     - ``refused``: names that hyperparameters have elsewhere, and what to say of them. ``metric_of_classes``: the default metric
       if its probabilities order rows but are not calibrated.
@@ -59,6 +61,7 @@ class Declaration:
     handles_sparse: bool = False
     predicts_arrays: bool = False
     takes_series: bool = False
+    takes_panel: bool = False
     draws: bool = False
     refused: Mapping[str, str] = field(default_factory=dict, hash=False)
     metric_of_classes: str | None = None

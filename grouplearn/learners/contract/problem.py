@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from grouplearn.data.frequency import Frequency
+from grouplearn.data.shard import Matrix
 from grouplearn.models.label import Label
 
 
@@ -33,7 +34,8 @@ class Problem:
       model then goes through ``as_multiclass``.
     - ``n_unseen``: classes of held-out rows that no training row has, numbered after those that are learned.
     - ``items``: the FEATURES items in order, each a block of feature columns.
-    - ``frequency``: that of the steps, if the only feature is the step of a series.
+    - ``frequency``: that of the steps of series.
+    - ``ahead``: the features (m, d) of the rows that do not train, for learners that know features ahead; else None.
     - ``mirrored``: of two classes the positive one, 1, is the lesser, as the statement says so.
     """
 
@@ -49,6 +51,7 @@ class Problem:
     items: tuple[FeatureBlock, ...] = ()
     mirrored: bool = False
     frequency: Frequency | None = None
+    ahead: Matrix | None = field(default=None, compare=False)
 
     @property
     def n_outputs(self) -> int:

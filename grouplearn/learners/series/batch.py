@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +26,16 @@ _SPARSEST = 10_000
 class SeriesBatch:
     """G series, each from its first to its last row: ``y`` (n,) has NaN at missing steps; ``first`` (G,) is the first step.
 
-    Series g has the values ``start[g]`` to ``start[g + 1]``.
+    Series g has the values ``start[g]`` to ``start[g + 1]``; ``of`` (n,) is the series of each value.
     """
 
     y: FloatArray
     start: IntArray
     first: IntArray
+    of: IntArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "of", np.repeat(np.arange(self.n_series), self.sizes))
 
     @property
     def n_series(self) -> int:
@@ -39,9 +43,9 @@ class SeriesBatch:
         return self.first.size
 
     @property
-    def of(self) -> IntArray:
-        """The series of each value (n,)."""
-        return np.repeat(np.arange(self.n_series), np.diff(self.start))
+    def sizes(self) -> IntArray:
+        """Steps of each series, (G,)."""
+        return np.diff(self.start)
 
     @classmethod
     def of_rows(
@@ -91,7 +95,7 @@ class SeriesBatch:
         series of at most one season, NaN for a single value."""
         found = np.full((self.n_series, 2), np.nan)
         for lag in (1, season):
-            error = self.y - self.lagged(lag)
+            error = self.y - self.lagged(self.y, lag)
             known = np.isfinite(error)
             count = np.bincount(self.of[known], minlength=self.n_series)
             for column, values in enumerate((np.abs(error[known]), error[known] ** 2)):
@@ -99,17 +103,21 @@ class SeriesBatch:
                 found[count > 0, column] = total[count > 0] / count[count > 0]
         return found
 
-    def lagged(self, lag: int) -> FloatArray:
-        """Return the value ``lag`` steps before each, NaN before the first."""
-        place = np.arange(self.y.size)
-        before = place - lag
+    def lagged(self, values: FloatArray, lag: int | IntArray) -> FloatArray:
+        """Return the value ``lag`` steps (of each series, if several) before each of ``values`` (n,), NaN before the first."""
+        by = lag if isinstance(lag, int) else lag[self.of]
+        before = np.arange(values.size) - by
         inside = before >= self.start[:-1][self.of]
-        return np.where(inside, self.y[np.maximum(before, 0)], np.nan)
+        return np.where(inside, values[np.maximum(before, 0)], np.nan)
 
 
 def _counted(of: IntArray, rows: BoolArray) -> Iterator[tuple[int, int]]:
     """Yield the series that have such rows, and how many."""
     yield from ((number, count) for number, count in enumerate(np.bincount(of[rows]).tolist()) if count)
+
+
+#: The tensors of a model.
+PARTS = frozenset({"fitted", "size", "first", "mean", "deviation", "scale"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,47 +134,51 @@ class FittedSeries:
     loss: FloatArray
     converged: BoolArray
 
-    def tensors(self, batch: SeriesBatch, season: int) -> Mapping[str, Ragged]:
-        """Return the tensors of the models of these series, see ``SeriesLearner.finalize``."""
+    def tensors(self, batch: SeriesBatch, scale: FloatArray, models: int) -> Mapping[str, Ragged]:
+        """Return the tensors of so many ``models``, of as many of these series each, see ``SeriesLearner.finalize``."""
         known = np.isfinite(self.fitted)
         sizes = np.bincount(batch.of[known], minlength=batch.n_series)
-        scale = batch.scale(season)
         equal = {
-            "first": (batch.first + np.diff(batch.start) - sizes).astype(np.float64),
+            "size": sizes.astype(np.float64),
+            "first": (batch.first + batch.sizes - sizes).astype(np.float64),
             "mean": self.mean,
             "deviation": np.where(np.isfinite(self.deviation), self.deviation, UNKNOWN),
             "scale": np.where(np.isfinite(scale), scale, UNKNOWN),
         }
-        count = batch.n_series
-        flat = {name: Ragged.of_equal(np.ascontiguousarray(each).reshape(-1), count) for name, each in equal.items()}
-        return {"fitted": Ragged.of_sizes(self.fitted[known], sizes), **flat}
+        flat = {name: Ragged.of_equal(np.ascontiguousarray(each).reshape(-1), models) for name, each in equal.items()}
+        return {"fitted": Ragged.of_sizes(self.fitted[known], sizes.reshape(models, -1).sum(axis=1)), **flat}
 
 
-def scores_at(step: FloatArray, of: IntArray, models: Mapping[str, Ragged] | Tensors) -> FloatArray:
-    """Return the scores (n, 4) of rows at these steps, by the models ``of`` each row: mean, deviation, and the two scales.
+def scores_at(x: FloatArray, of: IntArray, models: Mapping[str, Ragged] | Tensors) -> FloatArray:
+    """Return the scores (n, 4) of rows by the models ``of`` each row: mean, deviation, and the two scales.
 
-    Before the end of a series they are its one-step forecasts; before its start and beyond the horizon NaN.
+    ``x`` (n, d) has a row's step, and in models of many series the number of its series. Before the end of a series scores
+    are its one-step forecasts; before its start, beyond the horizon and of another series NaN.
     """
     ragged = {
-        name: each if isinstance(each, Ragged) else Ragged.of([each]) for name, each in models.items() if name in _READ
+        name: each if isinstance(each, Ragged) else Ragged.of([each]) for name, each in models.items() if name in PARTS
     }
-    fitted, mean = ragged["fitted"], ragged["mean"]
-    n_fitted, n_steps = fitted.sizes[of], mean.sizes[of]
-    found = np.full((step.size, 4), np.nan)
-    whole = np.isfinite(step) & (step == np.floor(step))
-    place = np.where(whole, step, -1.0) - np.where(whole, ragged["first"].values[of], 0.0)
-    inside = (place >= 0) & (place < n_fitted + n_steps)
-    place, of = place[inside].astype(np.int64), of[inside]
-    ahead = place - n_fitted[inside]
-    past = ahead < 0
-    value = np.empty(place.size)
-    value[past] = fitted.values[fitted.start[of[past]] + place[past]]
-    value[~past] = mean.values[mean.start[of[~past]] + ahead[~past]]
-    found[inside, 0] = value
-    found[inside, 1] = ragged["deviation"].values[mean.start[of] + np.maximum(ahead, 0)]
-    found[inside, 2:] = ragged["scale"].values.reshape(-1, 2)[of]
+    found = np.full((len(x), 4), np.nan)
+    series, known = _series_of(x, of, ragged["first"])
+    n_fitted = ragged["size"].values.astype(np.int64)
+    n_steps = np.repeat(ragged["mean"].sizes // np.maximum(ragged["first"].sizes, 1), ragged["first"].sizes)
+    whole = known & np.isfinite(x[:, 0]) & (x[:, 0] == np.floor(x[:, 0]))
+    place = np.where(whole, x[:, 0] - ragged["first"].values[series], -1.0)
+    inside = (place >= 0) & (place < n_fitted[series] + n_steps[series])
+    place, series = place[inside].astype(np.int64), series[inside]
+    ahead = place - n_fitted[series]
+    past, after = ahead < 0, (np.cumsum(n_steps) - n_steps)[series] + np.maximum(ahead, 0)
+    before = (np.cumsum(n_fitted) - n_fitted)[series] + place
+    values = np.concatenate([ragged["fitted"].values, [np.nan]])
+    found[inside, 0] = np.where(past, values[np.where(past, before, -1)], ragged["mean"].values[after])
+    found[inside, 1] = ragged["deviation"].values[after]
+    found[inside, 2:] = ragged["scale"].values.reshape(-1, 2)[series]
     found[:, 1:][found[:, 1:] == UNKNOWN] = np.nan
     return found
 
 
-_READ = ("fitted", "first", "mean", "deviation", "scale")
+def _series_of(x: FloatArray, of: IntArray, first: Ragged) -> tuple[IntArray, BoolArray]:
+    """Return the series of rows, counted over all models, and whether their models have it."""
+    number = x[:, 1] if x.shape[1] > 1 else np.zeros(len(x))
+    known = (number >= 0) & (number < first.sizes[of])
+    return first.start[of] + np.where(known, number, 0).astype(np.int64), known

@@ -7,9 +7,10 @@ from typing import cast
 
 import numpy as np
 
+from grouplearn.data.shard import FloatArray
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Declaration
-from grouplearn.learners.series.batch import FittedSeries, SeriesBatch
+from grouplearn.learners.series.batch import FittedSeries, IntArray, SeriesBatch
 from grouplearn.learners.series.series_learner import HORIZON, QUICK, SEASON_LENGTH, SeriesLearner
 from grouplearn.models.label import NUMBER
 from grouplearn.models.outputs.forecast import Forecast
@@ -38,14 +39,10 @@ class SeasonalNaive(SeriesLearner):
         """Return the models of all series."""
         del cancelled
         season, horizon = (cast(int, config[each.name]) for each in (SEASON_LENGTH, HORIZON))
-        sizes = np.diff(batch.start)
         # A shorter series has no value a season before: its last one is repeated.
-        lag = np.where(sizes > season, season, 1)
+        lag = np.where(batch.sizes > season, season, 1)
         known = _filled(batch, lag)
-        place = np.arange(batch.y.size)
-        before = place - lag[batch.of]
-        inside = before >= batch.start[:-1][batch.of]
-        fitted = np.where(inside, known[np.maximum(before, 0)], np.nan)
+        fitted = batch.lagged(known, lag)
         error = batch.y - fitted
         judged = np.isfinite(error)
         count = np.bincount(batch.of[judged], minlength=batch.n_series)
@@ -56,16 +53,14 @@ class SeasonalNaive(SeriesLearner):
         places = batch.start[1:, None] - lag[:, None] * rounds + ahead - 1
         mean = np.full(places.shape, np.nan) if not known.size else known[np.clip(places, 0, known.size - 1)]
         deviation = sigma[:, None] * np.sqrt(rounds)
-        return FittedSeries(fitted, mean, deviation, np.where(sizes > 0, np.nan_to_num(sigma), np.nan), sizes > 0)
+        some = batch.sizes > 0
+        return FittedSeries(fitted, mean, deviation, np.where(some, np.nan_to_num(sigma), np.nan), some)
 
 
-def _filled(batch: SeriesBatch, lag: np.ndarray) -> np.ndarray:
+def _filled(batch: SeriesBatch, lag: IntArray) -> FloatArray:
     """Return the values, with those a season before, or else the ones before, for missing ones."""
-    known, of = batch.y.copy(), batch.of
-    place = np.arange(known.size)
+    known = batch.y
     for by in (lag, np.ones_like(lag)):
-        before = place - by[of]
-        inside = before >= batch.start[:-1][of]
-        while (missing := np.isnan(known) & inside & np.isfinite(known[np.maximum(before, 0)])).any():
-            known[missing] = known[before[missing]]
+        while (filled := np.isnan(known) & np.isfinite(before := batch.lagged(known, by))).any():
+            known = np.where(filled, before, known)
     return known

@@ -1,11 +1,11 @@
-"""What all learners of one series per group share: rows to series, models, scores; a method adds ``fit``."""
+"""What all learners of series share: rows to series, models, scores. A method adds ``fit``."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from grouplearn.learners.contract.cost import Coefficients, Cost, whole
 from grouplearn.learners.contract.learner import Vector, VectorLearner
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import SolvedStack, StackLearner
-from grouplearn.learners.series.batch import FittedSeries, SeriesBatch, scores_at
+from grouplearn.learners.series.batch import PARTS, FittedSeries, SeriesBatch, scores_at
 from grouplearn.learners.unsupervised.solved import SolvedVectors
 from grouplearn.models.label import Label
 from grouplearn.models.metrics.forecasts import FORECASTS, sums_of_runs
@@ -27,6 +27,8 @@ from grouplearn.models.metrics.metric import MetricSums
 from grouplearn.models.state import Artifact, State, Tensors
 
 _MOST_STEPS = 10_000
+#: Steps that a double counts exactly.
+_MOST_STEP = 2**53
 SEASON_LENGTH = Hyperparameter(
     "season_length",
     "int",
@@ -69,17 +71,11 @@ class SeriesCost(Cost):
 QUICK = SeriesCost(Coefficients(0.0, 1e-7, 0.0, 0.0, 1e-8, 2e-6, 1e-5))
 
 
-class SeriesLearner(StackLearner, VectorLearner):
-    """Forecasts each group's label from its own past. The only feature is the step of a row.
+class Forecaster(VectorLearner):
+    """A learner of series, whose models are forecasts: those of each step of the past, and those of the steps to come.
 
-    The sums over blocks are the rows themselves, which merge into the whole series: whoever merges them last fits it.
+    A row's features are its step; then, where a group may have many series, the number of its series, and others.
     """
-
-    access: ClassVar[AccessPattern] = replace(SUMS, words="whole series")
-
-    @abstractmethod
-    def fit(self, config: Config, batch: SeriesBatch, cancelled: Callable[[], bool]) -> FittedSeries:
-        """Return the models of many series, each as alone."""
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return a state that has seen no rows."""
@@ -90,6 +86,74 @@ class SeriesLearner(StackLearner, VectorLearner):
         """Return False: the only pass is taken again."""
         del problem, configs, state
         return False
+
+    def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
+        """Return the model of S series with H steps to come.
+
+        ``fitted`` are their one-step forecasts, of series s the next ``size`` [s], from the step ``first`` [s] on. ``mean`` and
+        ``deviation`` (S · H,) are those of the steps after them, ``scale`` (S · 2,) as in ``SeriesBatch.scale``.
+        """
+        del problem, configs
+        begin = f"{index}."
+        own = {name.removeprefix(begin): each for name, each in state.tensors.items() if name.startswith(begin)}
+        return Artifact("tensors", own)
+
+    def score(self, label: Label, artifact: Artifact, x: Matrix) -> FloatArray:
+        """Return mean, deviation and scales at the rows' steps, (n, 4)."""
+        del label
+        return scores_at(np.asarray(x, np.float64), np.zeros(x.shape[0], np.int64), artifact.tensors)
+
+    def validation_error(self, problem: Problem, artifact: Artifact) -> str | None:
+        """Return how the tensors differ from those of series."""
+        del problem
+        tensors = artifact.tensors
+        if artifact.format != "tensors" or not tensors.keys() >= PARTS:
+            return "its tensors are not those of a series"
+        if any(each.dtype != np.float64 or each.ndim != 1 for each in tensors.values()):
+            return "a tensor is not a list of numbers in double precision"
+        sizes = {name: tensors[name].size for name in PARTS}
+        count, lengths = sizes["first"], tensors["size"]
+        if not count or (sizes["size"], sizes["scale"]) != (count, 2 * count):
+            return "it has not as many lengths and scales as series"
+        if sizes["mean"] != sizes["deviation"] or not sizes["mean"] or sizes["mean"] % count:
+            return "its forecasts and their deviations are not of the same steps"
+        if not (_are_whole(lengths) and (lengths >= 0).all() and lengths.sum() == sizes["fitted"]):
+            return "its one-step forecasts are not of the lengths of its series"
+        return None if _are_whole(tensors["first"]) else "the first step of a series is not a whole number"
+
+    def vectors(self, artifact: Artifact) -> list[Vector]:
+        """Return of each series the one-step forecasts with the first step, forecasts and deviations with the last step, and
+        scales."""
+        tensors = artifact.tensors
+        first, size = tensors["first"], tensors["size"].astype(np.int64)
+        last = first + size - 1
+        cut: dict[str, Sequence[FloatArray]] = {
+            name: [*tensors[name].reshape(first.size, -1)] for name in ("mean", "deviation", "scale")
+        }
+        cut["fitted"] = np.split(tensors["fitted"], np.cumsum(size)[:-1])
+        values = {"fitted": first, "mean": last, "deviation": last, "scale": np.zeros(first.size)}
+        return [
+            Vector(name, number + 1, cut[name][number], float(value[number]))
+            for number in range(first.size)
+            for name, value in values.items()
+        ]
+
+
+def _are_whole(numbers: FloatArray) -> bool:
+    return bool((np.isfinite(numbers) & (numbers == np.floor(numbers)) & (np.abs(numbers) < _MOST_STEP)).all())
+
+
+class SeriesLearner(Forecaster, StackLearner):
+    """Forecasts each group's label from its own past. The only feature is the step of a row.
+
+    The sums over blocks are the rows themselves, which merge into the whole series: whoever merges them last fits it.
+    """
+
+    access: ClassVar[AccessPattern] = replace(SUMS, words="whole series")
+
+    @abstractmethod
+    def fit(self, config: Config, batch: SeriesBatch, cancelled: Callable[[], bool]) -> FittedSeries:
+        """Return the models of many series, each as alone."""
 
     def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
         """Return True: a series takes less than the Python around it."""
@@ -108,17 +172,12 @@ class SeriesLearner(StackLearner, VectorLearner):
     def step(self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
         """Return the models of the series of all rows; Diverged if it is none."""
         del state
-        batch, flaws = SeriesBatch.of_rows(sums["step"], sums["y"], np.array([0, sums["y"].size]), _frequency(problem))
+        start = np.array([0, sums["y"].size])
+        batch, flaws = SeriesBatch.of_rows(sums["step"], sums["y"], start, frequency_of(problem))
         if flaws:
             raise Diverged(flaws[0])
-        loss = np.full(len(configs), np.nan)
-        tensors: dict[str, Any] = {"loss": loss}
-        for number, config in enumerate(configs):
-            fitted = self.fit(config, batch, lambda: False)
-            loss[number] = fitted.loss[0]
-            made = fitted.tensors(batch, _season(config))
-            tensors |= {f"{number}.{name}": each.values for name, each in made.items()}
-        return State(tensors, np.ones(len(configs), dtype=bool))
+        scale, fitted = batch.scale(_season(configs[0])), [self.fit(config, batch, lambda: False) for config in configs]
+        return state_of([each.tensors(batch, scale, 1) for each in fitted], [float(each.loss[0]) for each in fitted])
 
     def solve(
         self,
@@ -130,14 +189,14 @@ class SeriesLearner(StackLearner, VectorLearner):
     ) -> SolvedVectors:
         """Return the models of every series of a stack, bit for bit as alone; none where ``step`` raises Diverged."""
         step = np.asarray(stack.x[:, 0], np.float64)
-        batch, _ = SeriesBatch.of_rows(step, stack.y, stack.start, _frequency(problem))
-        made, losses, converged = [], [], []
+        batch, _ = SeriesBatch.of_rows(step, stack.y, stack.start, frequency_of(problem))
+        scale, made, losses, converged = batch.scale(_season(configs[0])), [], [], []
         for config in configs:
             if cancelled():
                 raise Interrupted
             fitted = self.fit(config, batch, cancelled)
-            made.append(fitted.tensors(batch, _season(config)))
-            losses.append(np.where(np.diff(batch.start) > 0, fitted.loss, np.nan))
+            made.append(fitted.tensors(batch, scale, batch.n_series))
+            losses.append(np.where(batch.sizes > 0, fitted.loss, np.nan))
             converged.append(fitted.converged)
             report(batch.n_series)
         order = np.arange(len(configs) * batch.n_series).reshape(len(configs), -1).T.ravel()
@@ -151,50 +210,20 @@ class SeriesLearner(StackLearner, VectorLearner):
         """Return the metrics of solved models on rows of the same groups; see ``stacks.GatheringLearner``."""
         del problem
         of, models = np.repeat(np.arange(stack.n_groups), stack.sizes), solved.tensors()
-        step = np.asarray(stack.x[:, 0], np.float64)
-        each = [scores_at(step, of * len(configs) + number, models) for number in range(len(configs))]
+        x = np.asarray(stack.x, np.float64)
+        each = [scores_at(x, of * len(configs) + number, models) for number in range(len(configs))]
         sums = sums_of_runs(np.stack(each, axis=1), stack.y, stack.weight, stack.start)
         return FORECASTS.finish(MetricSums(sums), *wanted)
 
-    def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
-        """Return the model: ``fitted`` (n,) from the step ``first`` on, ``mean`` and ``deviation`` (H,), ``scale`` (2,)."""
-        del problem, configs
-        begin = f"{index}."
-        own = {name.removeprefix(begin): each for name, each in state.tensors.items() if name.startswith(begin)}
-        return Artifact("tensors", own)
 
-    def score(self, label: Label, artifact: Artifact, x: Matrix) -> FloatArray:
-        """Return mean, deviation and scales at the rows' steps, (n, 4)."""
-        del label
-        step = np.asarray(x, np.float64)[:, 0]
-        return scores_at(step, np.zeros(step.size, np.int64), artifact.tensors)
-
-    def validation_error(self, problem: Problem, artifact: Artifact) -> str | None:
-        """Return how the tensors differ from those of a series."""
-        del problem
-        tensors = artifact.tensors
-        if artifact.format != "tensors" or not tensors.keys() >= _NEEDED:
-            return "its tensors are not those of a series"
-        if any(each.dtype != np.float64 or each.ndim != 1 for each in tensors.values()):
-            return "a tensor is not a list of numbers in double precision"
-        sizes = {name: tensors[name].size for name in _NEEDED}
-        if sizes["mean"] != sizes["deviation"] or not sizes["mean"] or (sizes["first"], sizes["scale"]) != (1, 2):
-            return "its forecasts and their deviations are not of the same steps"
-        return None if float(tensors["first"][0]).is_integer() else "its first step is not a whole number"
-
-    def vectors(self, artifact: Artifact) -> list[Vector]:
-        """Return one-step forecasts with the first step, forecasts, deviations with the last step, and scales."""
-        tensors = artifact.tensors
-        first = float(tensors["first"][0])
-        last = first + tensors["fitted"].size - 1
-        values = {"fitted": first, "mean": last, "deviation": last, "scale": 0.0}
-        return [Vector(name, 0, tensors[name], value) for name, value in values.items()]
+def state_of(made: Sequence[Mapping[str, Ragged]], losses: Sequence[float]) -> State:
+    """Return the state of finished models, from the tensors and the loss of each."""
+    tensors = {f"{number}.{name}": each.values for number, model in enumerate(made) for name, each in model.items()}
+    return State({"loss": np.array(losses), **tensors}, np.ones(len(made), dtype=bool))
 
 
-_NEEDED = frozenset({"fitted", "first", "mean", "deviation", "scale"})
-
-
-def _frequency(problem: Problem) -> Frequency:
+def frequency_of(problem: Problem) -> Frequency:
+    """Return the frequency of the steps."""
     return problem.frequency or Frequency("number")
 
 

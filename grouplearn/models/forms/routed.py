@@ -76,11 +76,6 @@ class PredictedRows(ModelTables):
     extras: Sequence[Extra] = ()
 
 
-def key_columns(definition: ModelDefinition, keys: str) -> list[tuple[str, str]]:
-    """Return name and SQL of the typed group columns, given the SQL of the list of key texts."""
-    return [(key.name, f"CAST({keys}[{place}] AS {key.type})") for place, key in enumerate(definition.keys, start=1)]
-
-
 def level_names(definition: ModelDefinition) -> tuple[str, ...]:
     """Return the texts of ``model_level`` per grouping set: ``carrier, dest``, ``carrier``, ``()``."""
     return tuple(", ".join(definition.keys[key].name for key in keys) or "()" for keys in definition.sets)

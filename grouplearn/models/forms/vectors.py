@@ -37,6 +37,7 @@ from grouplearn.models.forms.items import (
 from grouplearn.models.forms.routed import (
     BEST,
     ENCODED,
+    GROUP,
     LEVEL,
     PARAMETERS,
     SCORED,
@@ -60,7 +61,7 @@ def _parameters(definition: ModelDefinition, read: VectorSql) -> str:
     columns = [
         "g.group_id AS __grouplearn_id",
         f"g.level AS {LEVEL}",
-        *(f"{sql} AS {name}" for name, sql in read.given.items()),
+        *([] if read.place else _given(read)),
         *(
             f"len(g.categories[{number + 1}]) AS {_count(number)}"
             for number, entry in enumerate(definition.items)
@@ -74,8 +75,25 @@ def _parameters(definition: ModelDefinition, read: VectorSql) -> str:
         for part in (*read.parts, *read.single)
     ]
     vectors = f"SELECT group_id, {', '.join(parts)} FROM {_VECTORS} GROUP BY group_id"
-    source = f"{BEST} AS g LEFT JOIN ({vectors}) AS v ON v.group_id = g.group_id"
+    source = f"{BEST} AS g" + ("" if read.place else f" LEFT JOIN ({vectors}) AS v ON v.group_id = g.group_id")
     return f"{PARAMETERS} AS (SELECT {', '.join(columns)} FROM {source})"
+
+
+def _given(read: VectorSql) -> list[str]:
+    """Return the columns that a row gets from its group."""
+    return [f"{sql} AS {name}" for name, sql in read.given.items()]
+
+
+def _placed(rows: str, read: VectorSql) -> str:
+    """Return the query of rows with what they get from the vectors of their place."""
+    parts = ", ".join(
+        f"any_value({column}) FILTER (part = {literal(part)}) AS {identifier(part + suffix)}"
+        for part in read.parts
+        for column, suffix in (("vector", ""), ("value", "_value"))
+    )
+    vectors = f"SELECT group_id, place, {parts} FROM {_VECTORS} GROUP BY group_id, place"
+    on = f"v.group_id = r.{GROUP} AND v.place = {read.place}"
+    return f"SELECT r.*, {', '.join(_given(read))} FROM ({rows}) AS r LEFT JOIN ({vectors}) AS v ON {on}"
 
 
 def _is_looked_up(entry: ItemColumn) -> bool:
@@ -125,6 +143,7 @@ class VectorsSql(SqlForm):
     def select(self, rows: PredictedRows) -> str:
         """Return the SELECT that compares the list of a row's encoded features with each vector of its group."""
         definition = rows.definition
+        read = _rows(definition)
         ctes = [
             rows_cte(definition, rows.relation, sortable_row(rows.extras), rows.extras, listed(definition)),
             groups_cte(rows),
@@ -132,7 +151,7 @@ class VectorsSql(SqlForm):
             f"{_VECTORS} AS (SELECT * FROM {rows.table('factors')})",
             _parameters(definition, self.reads),
             encoded_cte(definition, finite=True),
-            f"{SCORED} AS ({self.reads.scored(_rows(definition))})",
+            f"{SCORED} AS ({self.reads.scored(_placed(read, self.reads) if self.reads.place else read)})",
         ]
         return f"WITH {', '.join(ctes)} {linked(definition, rows.extras)}"
 

@@ -14,7 +14,9 @@ from grouplearn.models.outputs.vectors import FEATURES, VectorSql
 from grouplearn.models.state import FloatArray
 
 _PARTS = ("fitted", "mean", "deviation", "scale")
-_GIVEN = {f"__grouplearn_{name}": f"v.{name}[1]" for name in _PARTS} | {"__grouplearn_first": "v.fitted_values[1]"}
+_GIVEN = {f"__grouplearn_{name}": f"v.{name}" for name in _PARTS} | {"__grouplearn_first": "v.fitted_value"}
+#: The place of a row's series: the second feature is its number, from 0 on, in models of many series.
+_SERIES = f"1 + coalesce(r.{FEATURES}[2], 0)"
 
 
 def _scored(rows: str) -> str:
@@ -25,7 +27,7 @@ def _scored(rows: str) -> str:
     past, at = "len(__grouplearn_fitted)", "__grouplearn_place"
     mean = f"CASE WHEN {at} <= {past} THEN __grouplearn_fitted[{at}] ELSE __grouplearn_mean[{at} - {past}] END"
     columns = [
-        f"nullif({mean}, 'nan'::DOUBLE) AS __grouplearn_s0",
+        f"{mean} AS __grouplearn_s0",
         f"nullif(__grouplearn_deviation[greatest({at} - {past}, 1)], {UNKNOWN}) AS __grouplearn_s1",
         *(f"nullif(__grouplearn_scale[{number}], {UNKNOWN}) AS __grouplearn_s{number + 1}" for number in (1, 2)),
     ]
@@ -42,7 +44,7 @@ class Forecast(Output):
     n_scores = 4
     shown = ("prediction", "lower", "upper")
     metrics = FORECASTS
-    vectors = VectorSql((), _GIVEN, _scored, single=_PARTS, values=True)
+    vectors = VectorSql(_PARTS, _GIVEN, _scored, place=_SERIES)
     endpoints: tuple[Endpoint, ...] = (PREDICT, FORECAST, FITTED, ANOMALIES)
 
     def select(self, scored: Scored) -> str:

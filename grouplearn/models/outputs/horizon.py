@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from grouplearn.data.frequency import Frequency
 from grouplearn.models.metrics.forecasts import UNKNOWN, WIDTH
 from grouplearn.models.outputs.output import Endpoint, StoredModel
@@ -59,12 +57,11 @@ def forecast_sql(model: StoredModel, predicted: str) -> str:
     ``quantiles`` are probabilities, whose quantiles become a column of that name.
     """
     del predicted
-    definition, time = model.definition, model.definition.items[0]
+    time = model.definition.items[0]
     moment = Frequency.of(time.item.options).time("last + ahead", time.type)
     columns = (("mean", "vector", "mean"), ("mean", "value", "last"), ("deviation", "vector", "deviation"))
     parts = ", ".join(f"any_value({column}) FILTER (part = '{part}') AS {name}" for part, column, name in columns)
-    series = f"SELECT group_id, {parts} FROM {model.table('factors')} GROUP BY group_id"
-    groups = f"SELECT group_id AS id, keys FROM {model.table('groups')}"
+    series = f"SELECT group_id, place, {parts} FROM {model.table('factors')} GROUP BY group_id, place"
     asked = (
         f"SELECT {quantile_sql('q')} AS width, coalesce({model.reachable}, steps) AS steps"
         f" FROM (SELECT (1 + {_checked('level')}) / 2 AS q, CAST(horizon AS BIGINT) AS steps)"
@@ -75,12 +72,12 @@ def forecast_sql(model: StoredModel, predicted: str) -> str:
         " ELSE coalesce(steps, len(mean)) END"
     )
     rows = (
-        f"SELECT *, unnest(range(1, {steps} + 1)) AS ahead FROM ({asked}) AS a LEFT JOIN (({groups}) AS g JOIN ({series}) AS s"
-        " ON s.group_id = g.id) ON true WHERE id IS NOT NULL"
+        f"SELECT *, unnest(range(1, {steps} + 1)) AS ahead FROM ({asked}) AS a LEFT JOIN (({_groups(model)}) AS g JOIN"
+        f" ({series}) AS s ON s.group_id = g.id) ON true WHERE id IS NOT NULL"
     )
     mean, deviation = "mean[ahead]", f"nullif(deviation[ahead], {UNKNOWN})"
     selected = [
-        *_keys(definition),
+        *_keys(model),
         "CAST(ahead AS INTEGER) AS step",
         f"{moment} AS {identifier(time.item.name)}",
         f"{mean} AS prediction",
@@ -89,24 +86,23 @@ def forecast_sql(model: StoredModel, predicted: str) -> str:
         f"list_transform(quantiles, lambda q: {mean} + {deviation} * {quantile_sql('q')}) AS quantiles",
     ]
     shown = "COLUMNS(lambda c: c <> 'quantiles' OR quantiles IS NOT NULL)"
-    return f"SELECT {shown} FROM (SELECT {', '.join(selected)} FROM ({rows}) ORDER BY id ASC, ahead ASC)"
+    return f"SELECT {shown} FROM (SELECT {', '.join(selected)} FROM ({rows}) ORDER BY id ASC, place ASC, ahead ASC)"
 
 
 def fitted_sql(model: StoredModel, predicted: str) -> str:
     """Return the SELECT of the forecast of each step of the past, made one step before: keys, time, ``prediction``."""
     del predicted
-    definition, time = model.definition, model.definition.items[0]
-    moment = Frequency.of(time.item.options).time("value + place", time.type)
-    groups = f"SELECT group_id AS id, keys FROM {model.table('groups')}"
+    time = model.definition.items[0]
+    moment = Frequency.of(time.item.options).time("value + ahead", time.type)
     fitted = f"{model.table('factors')} AND part = 'fitted'"
-    steps = f"SELECT group_id, value, vector, unnest(range(len(vector))) AS place FROM {fitted}"
+    steps = f"SELECT group_id, place, value, vector, unnest(range(len(vector))) AS ahead FROM {fitted}"
     columns = [
-        *_keys(definition),
+        *_keys(model),
         f"{moment} AS {identifier(time.item.name)}",
-        "vector[place + 1] AS prediction",
+        "vector[ahead + 1] AS prediction",
     ]
-    rows = f"({steps}) AS s JOIN ({groups}) AS g ON g.id = s.group_id"
-    return f"SELECT {', '.join(columns)} FROM {rows} ORDER BY id ASC, place ASC"
+    rows = f"({steps}) AS s JOIN ({_groups(model)}) AS g ON g.id = s.group_id"
+    return f"SELECT {', '.join(columns)} FROM {rows} ORDER BY id ASC, place ASC, ahead ASC"
 
 
 def anomalies_sql(model: StoredModel, predicted: str) -> str:
@@ -118,10 +114,16 @@ def anomalies_sql(model: StoredModel, predicted: str) -> str:
     return f"SELECT * REPLACE ({lower} AS lower, {upper} AS upper), {outside} AS is_anomaly FROM ({predicted})"
 
 
-def _keys(definition: Any) -> list[str]:
-    """Return the SQL of the typed keys of a group."""
-    pairs = enumerate(definition.keys, start=1)
-    return [f"CAST(keys[{number}] AS {key.type}) AS {identifier(key.name)}" for number, key in pairs]
+def _groups(model: StoredModel) -> str:
+    """Return the query of groups: their keys, and the texts of the keys of each of their series."""
+    return f"SELECT group_id AS id, keys, categories[2] AS series FROM {model.table('groups')}"
+
+
+def _keys(model: StoredModel) -> list[str]:
+    """Return the SQL of the typed keys of a group and of the series at a ``place`` in it."""
+    definition = model.definition
+    series = definition.series_columns("CAST(series[place] AS VARCHAR[])")
+    return [f"{sql} AS {identifier(name)}" for name, sql in (*definition.key_columns("keys"), *series)]
 
 
 def _checked(level: str) -> str:

@@ -30,6 +30,8 @@ class VectorSql:
     - ``parts``: the parts whose vectors have places from 1 on; ``single``: those of one vector, at place 0.
     - ``given``: by name the columns that a row gets from its group, as SQL over ``v``, which has the list of the vectors of
       each part under the part's name, and with ``values`` also the list of their values, as ``<part>_values``.
+    - ``place``: SQL of a place, over the row ``r``, if a row is scored by the vectors of one place alone. ``v`` then has
+      these vectors, and their values as ``<part>_value``.
     - ``scored``: from a query of rows with these columns and ``FEATURES``, NaN where one is missing, the query that adds
       what ``Output.select`` reads.
     """
@@ -39,4 +41,5 @@ class VectorSql:
     scored: Callable[[str], str]
     single: tuple[str, ...] = ()
     values: bool = False
+    place: str = ""
     views: tuple[VectorView, ...] = field(default=())

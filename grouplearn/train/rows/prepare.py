@@ -255,6 +255,8 @@ class _Decided:
             labelled = ((_numbered(y, numbering), weight, of) for y, weight, of in train.labelled())
             factors = class_factors(job, 1, facts.classes, labelled)[0]
         problem = problem_of(job, group, chosen.learner, facts, int(found.unseen.sum()))
+        if chosen.used.ahead is not None:
+            problem = replace(problem, ahead=chosen.encoded(chosen.used.ahead)[1])
         return cls(numbering, factors, facts, problem)
 
 

@@ -95,6 +95,7 @@ class UsedRows:
     """The rows of groups that have a label and a weight: those that train and those that are held out in ``fold``.
 
     ``n_skipped`` (G,) others have neither. ``failed`` are the groups, by place, that cannot train, which have no rows here.
+    For a learner that knows features ahead, ``ahead`` are all rows that do not train, whose labels it must not see.
     """
 
     groups: Sequence[Group]
@@ -103,12 +104,14 @@ class UsedRows:
     valid: GroupedRows
     n_skipped: RowNumbers
     failed: dict[int, GroupFailed]
+    ahead: GroupedRows | None = None
 
     @classmethod
     def of(cls, job: Job, groups: Sequence[Group], fold: int) -> UsedRows:
         """Return the rows that can be used, after checking all."""
         data, runs = job.dataset, GroupRuns(groups)
         tally, found, held_out = _Tally.of_none(runs.n_rows), _Found.room_for(runs), _Found.room_for(runs)
+        ahead = _Found.room_for(runs) if job.trainer.declaration.takes_panel else None
         for numbers, of in runs:
             rows = adjoining(numbers)
             usable = tally.add(data.y[rows], data.weight[rows], of)
@@ -116,13 +119,16 @@ class UsedRows:
             for part, asked in ((found, job.split.trains), (held_out, job.split.judges)):
                 chosen = usable & asked(split, fold)
                 part.add(numbers[chosen], of[chosen])
+            if ahead is not None:
+                others = ~(usable & job.split.trains(split, fold))
+                ahead.add(numbers[others], of[others])
             forget(data, numbers)
         train, valid = found.rows(data), held_out.rows(data)
         skipped, failed = runs.n_rows - train.sizes - valid.sizes, tally.failures(job, train.sizes, valid.sizes)
         if failed:
             sound = ~np.isin(np.arange(len(groups)), [*failed])
             train, valid = train.only(sound[train.of]), valid.only(sound[valid.of])
-        return cls(groups, fold, train, valid, skipped, failed)
+        return cls(groups, fold, train, valid, skipped, failed, None if ahead is None else ahead.rows(data))
 
     def too_few(self, job: Job) -> dict[int, GroupFailed]:
         """Return the groups, by place, that have too few rows to train, maybe as some lack a feature value."""
