@@ -14,6 +14,7 @@ from grouplearn.bind.bound import BoundKey, BoundTarget, BoundTrain
 from grouplearn.bind.clauses.features import BoundItem, FeatureBinder
 from grouplearn.bind.clauses.holdout import HoldoutBinder
 from grouplearn.bind.clauses.label import LabelBinder
+from grouplearn.bind.clauses.lags import over_lags
 from grouplearn.bind.clauses.refit import refits, refits_by_default
 from grouplearn.bind.clauses.search import SearchBinder, bind_within, searched
 from grouplearn.bind.clauses.series import SeriesBinder
@@ -95,9 +96,12 @@ _KEPT_WITHIN, _KEPT_TOKENS = 4, 8
 class _Binder:
     def __init__(self, checker: SqlChecker, statement: TrainModel, settings: Mapping[str, Any]) -> None:
         self._checker = checker
-        self._statement = statement
         self._settings = settings
-        self._learner = ways.choose(checker, bind_learner(checker, statement.learner), statement.options, settings)
+        learner = bind_learner(checker, statement.learner)
+        self._statement = statement = over_lags(checker, statement)
+        if statement.order_by is not None:
+            learner = registry.of_series(learner.declaration.name) or learner
+        self._learner = ways.choose(checker, learner, statement.options, settings)
         self._source = rows_of(statement.source, statement.where, leaves_out_rows(statement.source.text))
 
     def bind(self, catalog: str, schema: str, views: Sequence[str] | None) -> BoundTrain:

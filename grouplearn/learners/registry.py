@@ -14,6 +14,7 @@ from grouplearn.learners.contract.optional import GrowsTrees
 from grouplearn.learners.contract.problem import FeatureBlock
 from grouplearn.learners.linear import learners as linear
 from grouplearn.learners.neural.mlp import Mlp
+from grouplearn.learners.series.lagged import PREFIX, Lagged
 from grouplearn.learners.series.learners import LEARNERS as SERIES
 from grouplearn.learners.trees.gbdt import Gbdt
 from grouplearn.learners.trees.random_forest import RandomForest
@@ -25,17 +26,17 @@ from grouplearn.models.outputs.link import Link
 from grouplearn.models.outputs.output import Output
 from grouplearn.models.outputs.outputs import OUTPUTS, output_of
 
+#: Learners of rows, those of numbers also as learners of series over earlier values.
+_OF_ROWS: tuple[Learner, ...] = (*linear.LEARNERS, Gbdt(), RandomForest(), Mlp())
 LEARNERS: Mapping[str, Learner] = MappingProxyType(
     {
         each.declaration.name: each
         for each in (
-            *linear.LEARNERS,
-            Gbdt(),
-            RandomForest(),
-            Mlp(),
+            *_OF_ROWS,
             KMeans(),
             Pca(),
             *SERIES,
+            *(Lagged(each) for each in _OF_ROWS if each.declaration.regresses),
         )
     }
 )
@@ -51,6 +52,11 @@ _looking = threading.RLock()
 def names() -> tuple[str, ...]:
     """Return the names of all learners: the built-in ones, those of installed packages, those registered in this process."""
     return (*LEARNERS, *_others())
+
+
+def of_series(name: str) -> Learner | None:
+    """Return the learner of series that a learner of rows makes over earlier values; None if there is none."""
+    return LEARNERS.get(f"{PREFIX}{name}")
 
 
 def is_known(name: str) -> bool:

@@ -1,0 +1,289 @@
+"""Learners of rows as learners of series: they learn a value from earlier ones, and forecast step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+
+from grouplearn.data.shard import FloatArray, Shard
+from grouplearn.learners.contract.config import SOLVER, Config, Conflict, Hyperparameter, Value
+from grouplearn.learners.contract.control import Diverged, Interrupted, Stop
+from grouplearn.learners.contract.learner import Declaration, Learner
+from grouplearn.learners.contract.optional import HasObjectives, RefusesConfigs
+from grouplearn.learners.contract.problem import FeatureBlock, Problem
+from grouplearn.learners.contract.ways import AlgebraicLearner, SamplingLearner, SequentialLearner
+from grouplearn.learners.series.batch import BoolArray, FittedSeries
+from grouplearn.learners.series.lags import CALLS, DIFFERENCES, Before, Differenced, LagFeatures
+from grouplearn.learners.series.panel import Panel, PanelLearner
+from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, SeriesCost
+from grouplearn.models.label import NUMBER
+from grouplearn.models.outputs.forecast import Forecast
+from grouplearn.models.state import Artifact
+
+STRATEGY = Hyperparameter(
+    "strategy",
+    "str",
+    "recursive",
+    "recursive: one model, which takes its own forecasts for later lags; direct: a model for each step of the horizon",
+    "Ben Taieb & Hyndman 2012",
+    choices=("recursive", "direct"),
+)
+#: Simulated paths of a series, and of all series of a group, from which deviations come.
+_MOST_PATHS, _ALL_PATHS = 200, 200_000
+#: Steps at the end of a series that measure its errors: at most this part of its values.
+_JUDGED_PART = 4
+#: The forecast of rows (n, d), by a model.
+Model = Callable[[FloatArray], FloatArray]
+#: How the names of such learners begin.
+PREFIX = "lagged_"
+
+
+class Lagged(PanelLearner):
+    """A learner of rows that forecasts series: ŷ(t) = f(y(t - k) for each lag k, rolling statistics, features of step t).
+
+    Each series is divided by the mean of its absolute values where a group has several. Deviations come from simulated paths
+    with normal errors, which are as large as those of one-step forecasts of the last steps by a model that has not seen
+    them; with ``strategy = 'direct'`` from the errors of each step's own model.
+    Source: Ben Taieb & Hyndman 2012; Montero-Manso & Hyndman 2021.
+    """
+
+    def __init__(self, base: Learner) -> None:
+        own = base.declaration
+        self.base = base
+        self._of_base = [each for each in own.hyperparameters if each.name != SOLVER]
+        self.declaration = Declaration(
+            name=f"{PREFIX}{own.name}",
+            summary=f"{own.name} over earlier values and features known ahead",
+            labels=frozenset({NUMBER}),
+            output=Forecast,
+            hyperparameters=(*CALLS.values(), DIFFERENCES, STRATEGY, *self._of_base, SEASON_LENGTH, HORIZON),
+            default_epochs=own.default_epochs,
+            form="vectors",
+            handles_missing=True,
+            takes_series=True,
+            takes_panel=True,
+            requires=own.requires,
+            refused=own.refused,
+            cost=SeriesCost(base.cost.coefficients),
+        )
+
+    def conflict(self, config: Config) -> Conflict | None:
+        """Return why the values of a config contradict each other."""
+        own = self._own(config)
+        if isinstance(self.base, HasObjectives) and self.base.classifies(own):
+            return Conflict("a forecast is a number, and this objective is for classes", ("objective",))
+        return self.base.conflict(own) if isinstance(self.base, RefusesConfigs) else None
+
+    def fit(self, problem: Problem, config: Config, panel: Panel, stop: Stop) -> FittedSeries:
+        """Return the forecasts of all series."""
+        return _Fit.of(self, problem, config, panel, stop).result()
+
+    def trained(self, problem: Problem, config: Config, rows: Shard, stop: Stop) -> Artifact:
+        """Return the base learner's model of rows."""
+        own = [self._own(config)]
+        state = self.base.init(problem, own)
+        if isinstance(self.base, SamplingLearner):
+            state, _ = self.base.boost(problem, own, state, rows, None, replace(stop, patience=None))
+        elif isinstance(self.base, SequentialLearner):
+            for epoch in range(problem.epochs):
+                _look(stop)
+                state = self.base.train(problem, own, state, rows, epoch)
+        else:
+            summing = cast(AlgebraicLearner, self.base)
+            while not state.done.all():
+                _look(stop)
+                state = summing.step(problem, own, state, summing.accumulate(problem, own, state, rows))
+        return self.base.finalize(problem, own, state, 0)
+
+    def _own(self, config: Config) -> dict[str, Value]:
+        return {each.name: config[each.name] for each in self._of_base}
+
+
+def _look(stop: Stop) -> None:
+    if stop.cancelled():
+        raise Interrupted
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """One config on the series of a panel: ``values`` are theirs divided by ``scale`` (G,), and what is learned of them."""
+
+    learner: Lagged
+    problem: Problem
+    config: Config
+    panel: Panel
+    stop: Stop
+    features: LagFeatures
+    scale: FloatArray
+    values: Differenced
+
+    @classmethod
+    def of(cls, learner: Lagged, problem: Problem, config: Config, panel: Panel, stop: Stop) -> _Fit:
+        series, scale = panel.series, np.ones(panel.series.n_series)
+        features = LagFeatures.of(config, cast(int, config[SEASON_LENGTH.name]))
+        if series.n_series > 1:
+            known = np.isfinite(series.y)
+            size = np.bincount(series.of[known], np.abs(series.y[known]), series.n_series)
+            count = np.bincount(series.of[known], minlength=series.n_series)
+            scale = np.where(size > 0, size / np.maximum(count, 1), 1.0)
+        y = series.y / scale[series.of]
+        if not learner.base.declaration.handles_missing:
+            while (gaps := np.isnan(y) & np.isfinite(before := series.lagged(y, 1))).any():
+                y = np.where(gaps, before, y)
+        values = Differenced.of(series, y, cast("tuple[int, ...]", config[DIFFERENCES.name]))
+        return cls(learner, problem, config, panel, stop, features, scale, values)
+
+    @property
+    def direct(self) -> bool:
+        return self.config[STRATEGY.name] == "direct"
+
+    @property
+    def horizon(self) -> int:
+        return int(self.panel.ahead.shape[1])
+
+    def result(self) -> FittedSeries:
+        """Return the forecasts, and their deviations."""
+        series = self.panel.series
+        judged = self._judged()
+        models = [self.model(step, np.ones(series.y.size, np.bool_)) for step in self._steps]
+        mean = self.paths(models, 1, None)
+        one_step = self._one_step(models[0])
+        if self.direct:
+            deviation = np.stack([self._error(self.model(step, ~judged), step, judged) for step in self._steps], axis=1)
+        else:
+            error = self._error(self.model(1, ~judged), 1, judged)
+            deviation = self._simulated(models, error)
+        fitted = one_step * self.scale[series.of]
+        squares = np.where(np.isfinite(fitted) & np.isfinite(series.y), (series.y - fitted) ** 2, 0.0)
+        loss = np.sqrt(np.bincount(series.of, squares, series.n_series) / np.maximum(series.sizes, 1))
+        return FittedSeries(
+            self._filled(fitted),
+            mean * self.scale[:, None],
+            deviation * self.scale[:, None],
+            loss,
+            np.ones(series.n_series, np.bool_),
+        )
+
+    @property
+    def _steps(self) -> range:
+        return range(1, self.horizon + 1 if self.direct else 2)
+
+    def _filled(self, fitted: FloatArray) -> FloatArray:
+        """Return one-step forecasts without gaps after the first: models have finite numbers."""
+        series = self.panel.series
+        while (gaps := np.isnan(fitted) & np.isfinite(before := series.lagged(fitted, 1))).any():
+            fitted = np.where(gaps, before, fitted)
+        return fitted
+
+    def _judged(self) -> BoolArray:
+        """Return which values (n,) measure errors: the last of each series."""
+        series = self.panel.series
+        held = np.minimum(self.horizon, series.sizes // _JUDGED_PART)
+        place = np.arange(series.y.size) - series.start[:-1][series.of]
+        return np.asarray(place >= (series.sizes - held)[series.of])
+
+    def design(self, before: Before, covariates: FloatArray) -> FloatArray:
+        """Return the features of rows: those of earlier values, then the others."""
+        return np.column_stack([*self.features.made(before), covariates]).astype(np.float64, copy=False)
+
+    def _rows(self, step: int) -> tuple[FloatArray, FloatArray]:
+        """Return the features of every value, as known ``step`` steps before, and what is learned."""
+        learned = self.values.levels[-1]
+        series = self.panel.series
+        x = self.design(lambda lag: series.lagged(learned, lag + step - 1), self.panel.past)
+        return x, learned
+
+    def model(self, step: int, used: BoolArray) -> Model:
+        """Return a function that forecasts ``step`` steps ahead, learned from the ``used`` values (n,)."""
+        x, y = self._rows(step)
+        rows = used & self._usable(x, step) & np.isfinite(y) & np.isfinite(self.panel.series.y)
+        if not rows.any():
+            raise Diverged(f"no step has all {self._reach(step)} values before it that its features need")
+        x, y = np.ascontiguousarray(x[rows]), y[rows]
+        problem = self._problem(x.shape[1])
+        artifact = self.learner.trained(problem, self.config, Shard(x, y, np.ones(y.size)), self.stop)
+
+        def forecast(rows: FloatArray) -> FloatArray:
+            _look(self.stop)
+            found = self.learner.base.score(problem.label, artifact, np.ascontiguousarray(rows))
+            return np.asarray(found, np.float64).reshape(len(rows), -1)[:, 0]
+
+        return forecast
+
+    def _reach(self, step: int) -> int:
+        return self.features.reach + step - 1 + sum(self.values.differences)
+
+    def _usable(self, x: FloatArray, step: int) -> BoolArray:
+        """Return which values (n,) have so many before them as their features need, and features that the base takes."""
+        series = self.panel.series
+        begun = np.isfinite(series.lagged(np.zeros(series.y.size), self._reach(step)))
+        return begun if self.takes_missing else begun & np.isfinite(x).all(axis=1)
+
+    @property
+    def takes_missing(self) -> bool:
+        """Whether the base learner takes missing features."""
+        return self.learner.base.declaration.handles_missing
+
+    def _problem(self, width: int) -> Problem:
+        own, count = self.problem, self.features.count
+        names = [f"lag{number}" for number in range(count)] + [f"x{number}" for number in range(width - count)]
+        return Problem(
+            NUMBER,
+            width,
+            seed=own.seed,
+            epochs=own.epochs,
+            categorical=tuple(each - 2 + count for each in own.categorical if each >= 2),
+            items=tuple(FeatureBlock(name, 1) for name in names),
+        )
+
+    def _one_step(self, model: Model) -> FloatArray:
+        """Return the forecast of each value from those before it, NaN where there are too few."""
+        x, learned = self._rows(1)
+        found, known = np.full(learned.size, np.nan), self._usable(x, 1)
+        if known.any():
+            found[known] = model(x[known])
+        return self.values.undone(found)
+
+    def _error(self, model: Model, step: int, judged: BoolArray) -> FloatArray:
+        """Return the root mean square of errors on judged values, (G,): of all series together, as they have few each."""
+        x, learned = self._rows(step)
+        rows = judged & np.isfinite(learned) & self._usable(x, step)
+        error = learned[rows] - model(x[rows]) if rows.any() else np.array([np.nan])
+        return np.full(self.panel.series.n_series, np.sqrt(np.mean(error**2)))
+
+    def paths(self, models: Sequence[Model], paths: int, noise: FloatArray | None) -> FloatArray:
+        """Return the next values of each series, (G · paths, H), with ``noise`` (G · paths, H) added to each step."""
+        reach, found = self.features.reach, []
+        histories = self.values.histories(reach, paths)
+        origin = histories[-1]
+        for step in range(self.horizon):
+            now = origin if self.direct else histories[-1]
+            x = self.design(lambda lag, now=now: now[:, -lag], np.repeat(self.panel.ahead[:, step], paths, axis=0))  # type: ignore[misc]
+            if not self.takes_missing and not np.isfinite(x).all():
+                raise Diverged(self._missing(x, step))
+            learned = models[step if self.direct else 0](x)
+            learned = learned if noise is None else learned + noise[:, step]
+            found.append(self.values.appended(histories, learned))
+        return np.stack(found, axis=1)
+
+    def _missing(self, x: FloatArray, step: int) -> str:
+        place = int(np.flatnonzero(~np.isfinite(x).all(axis=0))[0]) - self.features.count
+        if place < 0:
+            return f"a series has fewer than the {self.features.reach} values that its lags need"
+        return f"a feature is not known {step + 1} steps ahead: FROM needs rows of the steps to come, with a label that is NULL"
+
+    def _simulated(self, models: Sequence[Model], error: FloatArray) -> FloatArray:
+        """Return the deviations of simulated paths, (G, H)."""
+        count = self.panel.series.n_series
+        if not np.isfinite(error).all():
+            return np.full((count, self.horizon), np.nan)
+        paths = int(np.clip(_ALL_PATHS // count, 20, _MOST_PATHS))
+        random = np.random.Generator(np.random.PCG64(self.problem.seed))
+        half = random.standard_normal((count, paths // 2, self.horizon))
+        noise = np.concatenate([half, -half], axis=1) * error[:, None, None]
+        found = self.paths(models, noise.shape[1], noise.reshape(-1, self.horizon))
+        deviation: FloatArray = found.reshape(count, -1, self.horizon).std(axis=1)
+        return deviation
