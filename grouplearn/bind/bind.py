@@ -18,6 +18,7 @@ from grouplearn.bind.clauses.lags import over_lags
 from grouplearn.bind.clauses.refit import refits, refits_by_default
 from grouplearn.bind.clauses.search import SearchBinder, bind_within, searched
 from grouplearn.bind.clauses.series import SeriesBinder
+from grouplearn.bind.clauses.steps_ahead import StepsAhead
 from grouplearn.bind.learner_aliases import learner_meant
 from grouplearn.bind.objectives import BoundHyperparameters
 from grouplearn.bind.run.options import bind_options
@@ -152,6 +153,10 @@ class _Binder:
         self._refuse_long_types([*typed, *((item.stored.type, item.source) for item in items)])
         if series:
             fixed |= ordered.defaults(series, fixed, holdout_given)
+            if statement.features is not None and target is not None:
+                ahead = StepsAhead(self._checker, self._source, columns)
+                known = [item.source for item in items[2:]]
+                self._source = ahead.added(series, keys, target, known, int(str(fixed["horizon"])))
         configs, search = SearchBinder(self._checker, self._learner, options).bind(statement, fixed)
         chosen = BoundHyperparameters(self._checker, statement, self._learner, configs, search)
         if target:

@@ -169,7 +169,7 @@ NOT_VALIDATED = "the time that WITHIN gives was up before it was validated on an
 class GroupFacts:
     """What a unit found out about its group: fitted items, classes, rows used and skipped.
 
-    Groups that cannot be trained have row counts only.
+    Groups that cannot be trained have row counts only. ``n_ahead`` are rows of the steps after the last label of series.
     """
 
     fitted: tuple[FittedItem, ...]
@@ -177,6 +177,7 @@ class GroupFacts:
     n_train: int
     n_valid: int
     n_skipped: int
+    n_ahead: int = 0
 
     @property
     def features(self) -> tuple[str, ...]:

@@ -162,7 +162,9 @@ def groups(outcome: Outcome) -> Any:
         "group_id": pa.array(outcome.ids),
         "level": pa.array([group.level for group in every], pa.int32()),
         "keys": pa.ListArray.from_arrays(offsets, pa.array([*itertools.chain.from_iterable(keys)], pa.string())),
-        "n_rows": pa.array([group.n_rows for group in with_checks(every)], pa.int64()),
+        "n_rows": pa.array(
+            [group.n_rows - (each.n_ahead if each else 0) for group, each in zip(every, facts, strict=True)], pa.int64()
+        ),
         "best": pa.array(outcome.best, mask=outcome.best < 0),
         "n_train": pa.array([each and each.n_train for each in facts], pa.int64()),
         "n_valid": pa.array([each and each.n_valid for each in facts], pa.int64()),

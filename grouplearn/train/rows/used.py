@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -95,7 +95,8 @@ class UsedRows:
     """The rows of groups that have a label and a weight: those that train and those that are held out in ``fold``.
 
     ``n_skipped`` (G,) others have neither. ``failed`` are the groups, by place, that cannot train, which have no rows here.
-    For a learner that knows features ahead, ``ahead`` are all rows that do not train, whose labels it must not see.
+    For a learner that knows features ahead, ``ahead`` are all rows that do not train, whose labels it must not see; ``n_ahead``
+    (G,) of them are of the steps after the last label of their series.
     """
 
     groups: Sequence[Group]
@@ -105,6 +106,7 @@ class UsedRows:
     n_skipped: RowNumbers
     failed: dict[int, GroupFailed]
     ahead: GroupedRows | None = None
+    n_ahead: RowNumbers | None = None
 
     @classmethod
     def of(cls, job: Job, groups: Sequence[Group], fold: int) -> UsedRows:
@@ -112,6 +114,7 @@ class UsedRows:
         data, runs = job.dataset, GroupRuns(groups)
         tally, found, held_out = _Tally.of_none(runs.n_rows), _Found.room_for(runs), _Found.room_for(runs)
         ahead = _Found.room_for(runs) if job.trainer.declaration.takes_panel else None
+        n_ahead = np.zeros_like(runs.n_rows)
         for numbers, of in runs:
             rows = adjoining(numbers)
             usable = tally.add(data.y[rows], data.weight[rows], of)
@@ -122,13 +125,19 @@ class UsedRows:
             if ahead is not None:
                 others = ~(usable & job.split.trains(split, fold))
                 ahead.add(numbers[others], of[others])
+                n_ahead += np.bincount(of[~usable & (split == 0)], minlength=n_ahead.size)
             forget(data, numbers)
         train, valid = found.rows(data), held_out.rows(data)
-        skipped, failed = runs.n_rows - train.sizes - valid.sizes, tally.failures(job, train.sizes, valid.sizes)
+        skipped, failed = (
+            runs.n_rows - train.sizes - valid.sizes - n_ahead,
+            tally.failures(job, train.sizes, valid.sizes),
+        )
         if failed:
             sound = ~np.isin(np.arange(len(groups)), [*failed])
             train, valid = train.only(sound[train.of]), valid.only(sound[valid.of])
-        return cls(groups, fold, train, valid, skipped, failed, None if ahead is None else ahead.rows(data))
+        if ahead is None:
+            return cls(groups, fold, train, valid, skipped, failed)
+        return cls(groups, fold, train, valid, skipped, failed, ahead.rows(data), n_ahead)
 
     def too_few(self, job: Job) -> dict[int, GroupFailed]:
         """Return the groups, by place, that have too few rows to train, maybe as some lack a feature value."""
@@ -151,6 +160,7 @@ class RowFacts:
     present: BoolArray
     unseen: BoolArray
     failed: dict[int, GroupFailed]
+    n_ahead: RowNumbers | None = None
 
     @classmethod
     def of(cls, job: Job, used: UsedRows) -> RowFacts:
@@ -162,7 +172,7 @@ class RowFacts:
         for found, rows in ((present, train), (held, valid)) if n_classes else ():
             for y, _, of in rows.labelled():
                 found[class_places(of, y)] = True
-        facts = cls(train.sizes, valid.sizes, skipped, present, held & ~present, {**used.failed})
+        facts = cls(train.sizes, valid.sizes, skipped, present, held & ~present, {**used.failed}, used.n_ahead)
         for place, why in used.too_few(job).items():
             facts.failed.setdefault(place, why)
         if job.split.only_judged(used.fold):
@@ -185,7 +195,9 @@ class RowFacts:
 
     def counted(self, place: int) -> GroupFacts:
         """Return how many rows a group has."""
-        return GroupFacts((), (), *(int(each[place]) for each in (self.n_train, self.n_valid, self.n_skipped)))
+        counts = (int(each[place]) for each in (self.n_train, self.n_valid, self.n_skipped))
+        n_ahead = 0 if self.n_ahead is None else int(self.n_ahead[place])
+        return replace(GroupFacts((), (), *counts), n_ahead=n_ahead)
 
     def _refuse_small(self, train: GroupedRows) -> None:
         """Refuse labels, or weights, so small that sums of weighted squares, and thus metrics, lose precision.
