@@ -99,7 +99,7 @@ class _Binder:
         self._checker = checker
         self._settings = settings
         learner = bind_learner(checker, statement.learner)
-        self._statement = statement = over_lags(checker, statement)
+        self._statement = statement = over_lags(checker, statement, learner)
         if statement.order_by is not None:
             learner = registry.of_series(learner.declaration.name) or learner
         self._learner = ways.choose(checker, learner, statement.options, settings)

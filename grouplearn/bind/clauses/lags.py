@@ -6,20 +6,21 @@ import re
 from dataclasses import replace
 
 from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.series.lags import CALLS
 from grouplearn.parser.statements import Feature, Name, Option, Sql, TrainModel
 
 _CALL = re.compile(rf"\s*({'|'.join(CALLS)})\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
 
 
-def over_lags(checker: SqlChecker, statement: TrainModel) -> TrainModel:
+def over_lags(checker: SqlChecker, statement: TrainModel, learner: Learner) -> TrainModel:
     """Return the statement with its calls of earlier values as options of WITH.
 
     Before: FEATURES (lags(1, 12), rolling_mean(3), price). After: FEATURES (price) WITH (lags = [1, 12], rolling_mean = [3]).
     """
     calls = [(feature, _call(feature)) for feature in statement.features or ()]
     found = [(feature, call) for feature, call in calls if call is not None]
-    if not found:
+    if not found or (learner.declaration.takes_series and not learner.declaration.takes_panel):
         return statement
     first, name = found[0][0].span, found[0][1].name.value
     if statement.order_by is None:

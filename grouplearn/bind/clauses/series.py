@@ -112,11 +112,13 @@ class SeriesBinder:
 
     def _of_rows(self) -> Iterator[tuple[str, Span, str]]:
         name, statement = self.learner.declaration.name, self.statement
-        for clause in (statement.order_by, statement.series_by.text if statement.series_by else None):
-            if clause is not None:
-                message = f"{name} learns from rows in any order, and ORDER BY makes them a series"
-                hint = "Leave ORDER BY out; VALIDATE ROLLING 3 BY <time> HORIZON 7 judges by later rows."
-                yield message, clause.span, hint
+        if statement.order_by is not None:
+            message = f"{name} learns from rows in any order, and ORDER BY makes them a series"
+            hint = "Leave ORDER BY out; VALIDATE ROLLING 3 BY <time> HORIZON 7 judges by later rows."
+            yield message, statement.order_by.span, hint
+        if statement.series_by is not None:
+            message = "SERIES BY tells series apart, and the rows have no order"
+            yield message, statement.series_by.text.span, "Add ORDER BY <time>: the column that orders rows."
 
     def _of_series(self) -> Iterator[tuple[str, Span, str]]:
         name, statement = self.learner.declaration.name, self.statement

@@ -35,6 +35,7 @@ class Problem:
     - ``n_unseen``: classes of held-out rows that no training row has, numbered after those that are learned.
     - ``items``: the FEATURES items in order, each a block of feature columns.
     - ``frequency``: that of the steps of series.
+    - ``series``: the keys of the group's series as texts, in the order of their numbers, if it may have many.
     - ``ahead``: the features (m, d) of the rows that do not train, for learners that know features ahead; else None.
     - ``mirrored``: of two classes the positive one, 1, is the lesser, as the statement says so.
     """
@@ -51,6 +52,7 @@ class Problem:
     items: tuple[FeatureBlock, ...] = ()
     mirrored: bool = False
     frequency: Frequency | None = None
+    series: tuple[str, ...] = ()
     ahead: Matrix | None = field(default=None, compare=False)
 
     @property

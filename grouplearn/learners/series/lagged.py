@@ -257,23 +257,19 @@ class _Fit:
     def paths(self, models: Sequence[Model], paths: int, noise: FloatArray | None) -> FloatArray:
         """Return the next values of each series, (G · paths, H), with ``noise`` (G · paths, H) added to each step."""
         reach, found = self.features.reach, []
-        histories = self.values.histories(reach, paths)
+        histories = self.values.histories(reach, paths, complete=not self.takes_missing)
         origin = histories[-1]
         for step in range(self.horizon):
             now = origin if self.direct else histories[-1]
             x = self.design(lambda lag, now=now: now[:, -lag], np.repeat(self.panel.ahead[:, step], paths, axis=0))  # type: ignore[misc]
             if not self.takes_missing and not np.isfinite(x).all():
-                raise Diverged(self._missing(x, step))
+                raise Diverged(
+                    f"a feature is not known {step + 1} steps ahead: add rows of the steps to come to FROM, with a NULL label"
+                )
             learned = models[step if self.direct else 0](x)
             learned = learned if noise is None else learned + noise[:, step]
             found.append(self.values.appended(histories, learned))
         return np.stack(found, axis=1)
-
-    def _missing(self, x: FloatArray, step: int) -> str:
-        place = int(np.flatnonzero(~np.isfinite(x).all(axis=0))[0]) - self.features.count
-        if place < 0:
-            return f"a series has fewer than the {self.features.reach} values that its lags need"
-        return f"a feature is not known {step + 1} steps ahead: FROM needs rows of the steps to come, with a label that is NULL"
 
     def _simulated(self, models: Sequence[Model], error: FloatArray) -> FloatArray:
         """Return the deviations of simulated paths, (G, H)."""

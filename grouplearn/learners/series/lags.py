@@ -119,13 +119,14 @@ class Differenced:
             learned = learned + self.series.lagged(level, lag)
         return learned
 
-    def histories(self, reach: int, paths: int) -> list[FloatArray]:
-        """Return the last values of each level, (G · paths, steps), NaN before the first, enough to go on from."""
-        reaches = [*self.differences, reach]
-        return [
-            np.repeat(_tails(self.series, level, steps), paths, axis=0)
-            for level, steps in zip(self.levels, reaches, strict=True)
-        ]
+    def histories(self, reach: int, paths: int, *, complete: bool) -> list[FloatArray]:
+        """Return the last values of each level, (G · paths, steps), enough to go on from: before the first value of a series NaN,
+        or if they must be ``complete`` this value."""
+        found = []
+        for level, steps in zip(self.levels, [*self.differences, reach], strict=True):
+            tails = _tails(self.series, level, steps)
+            found.append(np.repeat(_completed(tails) if complete else tails, paths, axis=0))
+        return found
 
     def appended(self, histories: list[FloatArray], learned: FloatArray) -> FloatArray:
         """Return the values of the next step, given those of the last level, and append them to ``histories``."""
@@ -142,3 +143,10 @@ def _tails(series: SeriesBatch, values: FloatArray, steps: int) -> FloatArray:
     places = series.start[1:, None] - np.arange(steps, 0, -1)
     inside = places >= series.start[:-1, None]
     return np.where(inside, values[np.maximum(places, 0)], np.nan)
+
+
+def _completed(tails: FloatArray) -> FloatArray:
+    """Return values (G, steps) with the first known one of a row, or 0, for missing ones."""
+    known = np.isfinite(tails)
+    first = np.take_along_axis(tails, known.argmax(axis=1)[:, None], axis=1)
+    return np.where(known, tails, np.where(np.isfinite(first), first, 0.0))

@@ -46,7 +46,7 @@ class Panel:
         series, flaws = SeriesBatch.of_rows(x[:, 0], y, start, frequency_of(problem))
         if flaws:
             number, why = next(iter(flaws.items()))
-            raise Diverged(why if count == 1 else f"series {number + 1} of {count}: {why}")
+            raise Diverged(why if count == 1 else f"series {problem.series[number]}: {why}")
         panel = cls(
             series,
             np.full((series.y.size, x.shape[1] - _OWN), np.nan),

@@ -285,4 +285,5 @@ def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts, n_un
         mirrored=job.target.mirrored,
         n_unseen=n_unseen,
         frequency=Frequency.of(job.items[0].options) if learner.declaration.takes_series else None,
+        series=facts.fitted[1].categories if learner.declaration.takes_panel else (),
     )
