@@ -23,6 +23,9 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.access import PATTERNS, AccessPattern
 from grouplearn.learners.contract.config import Hyperparameter
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.series.lagged import STRATEGY
+from grouplearn.learners.series.lags import CALLS as LAGS
+from grouplearn.learners.series.lags import DIFFERENCES
 from grouplearn.models.label import Label
 from grouplearn.models.outputs.output import Output
 from grouplearn.models.outputs.outputs import OUTPUTS
@@ -103,6 +106,12 @@ def encoder_options() -> str:
         for option, names in calls.items()
     )
     return table(("option", "of", "allowed", "default", "meaning"), rows)
+
+
+def earlier_values() -> str:
+    """Return what learners of rows take besides their own hyperparameters where they forecast series."""
+    rows = map(_hyperparameter, (*LAGS.values(), DIFFERENCES, STRATEGY))
+    return table(_HEAD, rows)
 
 
 def learners() -> str:
@@ -243,7 +252,7 @@ MAKERS: Mapping[str, Callable[..., str]] = MappingProxyType(
         each.__name__: each
         for each in (
             *(grammar, with_options, settings, encoders, encoder_options, limits, metrics, exceptions, catalog),
-            *(learners, about, hyperparameters, differences),
+            *(learners, about, hyperparameters, differences, earlier_values),
         )
     }
 )

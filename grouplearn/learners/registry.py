@@ -26,7 +26,6 @@ from grouplearn.models.outputs.link import Link
 from grouplearn.models.outputs.output import Output
 from grouplearn.models.outputs.outputs import OUTPUTS, output_of
 
-#: Learners of rows, those of numbers also as learners of series over earlier values.
 _OF_ROWS: tuple[Learner, ...] = (*linear.LEARNERS, Gbdt(), RandomForest(), Mlp())
 LEARNERS: Mapping[str, Learner] = MappingProxyType(
     {
@@ -36,9 +35,12 @@ LEARNERS: Mapping[str, Learner] = MappingProxyType(
             KMeans(),
             Pca(),
             *SERIES,
-            *(Lagged(each) for each in _OF_ROWS if each.declaration.regresses),
         )
     }
+)
+#: With the learners of series that statements with ORDER BY mean by a learner of rows.
+_BUILT_IN: Mapping[str, Learner] = MappingProxyType(
+    {**LEARNERS} | {each.declaration.name: each for each in map(Lagged, _OF_ROWS) if each.base.declaration.regresses}
 )
 
 #: Registered learners, networks included, and those of installed packages. The mappings are replaced, never changed, so
@@ -56,12 +58,12 @@ def names() -> tuple[str, ...]:
 
 def of_series(name: str) -> Learner | None:
     """Return the learner of series that a learner of rows makes over earlier values; None if there is none."""
-    return LEARNERS.get(f"{PREFIX}{name}")
+    return _BUILT_IN.get(f"{PREFIX}{name}")
 
 
 def is_known(name: str) -> bool:
     """Return whether a learner of that name exists; installed packages are not searched for a built-in one."""
-    return name in LEARNERS or name in _others()
+    return name in _BUILT_IN or name in _others()
 
 
 def _others() -> Mapping[str, Learner]:
@@ -72,7 +74,7 @@ def _others() -> Mapping[str, Learner]:
             _installed = MappingProxyType({})  # for calls from packages while they are loaded
             found: dict[str, Learner] = {}
             for each in third_party.installed():
-                if each.declaration.name in LEARNERS or each.declaration.name in found:
+                if each.declaration.name in _BUILT_IN or each.declaration.name in found:
                     third_party.warn_taken(each)
                 else:
                     found[each.declaration.name] = each
@@ -123,7 +125,7 @@ def links(name: str, configs: Sequence[Config], label: Label) -> frozenset[Link]
 
 def learner(name: str) -> Learner:
     """Return the learner of that name; KeyError when there is none."""
-    return LEARNERS[name] if name in LEARNERS else _others()[name]
+    return _BUILT_IN[name] if name in _BUILT_IN else _others()[name]
 
 
 def ways(learner: Learner) -> tuple[Learner, ...]:
@@ -136,7 +138,7 @@ def way_within(
 ) -> tuple[str, int] | None:
     """Return the solver of the first way that trains a config on these columns with at most this many numbers in memory,
     and its number; None if no way does."""
-    every = ways(LEARNERS[learner.declaration.name]) if learner.declaration.name in LEARNERS else ()
+    every = ways(_BUILT_IN[learner.declaration.name]) if learner.declaration.name in _BUILT_IN else ()
     found = ((each.declaration.solver, each.cost.most_values(config, blocks, outputs)) for each in every)
     return next((each for each in found if each[1] <= most), None)
 
@@ -167,7 +169,7 @@ def by_way(way: str) -> Learner | None:
 
 def other(name: str, configs: Sequence[Config] = ()) -> Learner | None:
     """Return the learner of a name that trains such configurations, None for a built-in one; DataError if unknown."""
-    if name in LEARNERS:
+    if name in _BUILT_IN:
         return None
     if name in _others():
         return _chosen(_others()[name], configs)
@@ -182,7 +184,7 @@ def how_to_register(name: str) -> str:
 def register(learner: Learner) -> None:
     """Register a learner under its name, replacing an earlier one; ValueError if a built-in one has the name."""
     global _own
-    if learner.declaration.name in LEARNERS:
+    if learner.declaration.name in _BUILT_IN:
         raise ValueError(f'"{learner.declaration.name}" is a built-in learner; choose another name')
     _own = MappingProxyType({**_own, learner.declaration.name: learner})
 

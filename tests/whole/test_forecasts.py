@@ -10,6 +10,7 @@ import grouplearn
 from grouplearn.learners import registry
 
 LEARNERS = [name for name, each in registry.LEARNERS.items() if each.declaration.takes_series]
+LEARNERS += ["linear_regression", "gbdt"]
 SALES = (
     "CREATE TABLE sales AS SELECT s AS store, CAST(DATE '2016-03-01' + to_months(CAST(i AS INTEGER)) AS DATE) AS month,"
     " 50.0 + 10 * s + i / 2 + 8 * sin(2 * pi() * i / 12) + (i * 7919 + s * 104729) % 7 AS units"

@@ -10,6 +10,7 @@ from grouplearn.bind.bound import BoundKey, Holdout, Series
 from grouplearn.bind.clauses.search import searched
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.encoding import types
+from grouplearn.data.encoding.categories import Ordinal
 from grouplearn.data.encoding.steps import Step
 from grouplearn.data.encoding.types import column_of, is_whole
 from grouplearn.data.frequency import ZONED, Frequency, Unit
@@ -85,7 +86,7 @@ class SeriesBinder:
         texts = ", ".join(f"{before}{text}\n{after}" for (before, after), text in parts)
         span = series.keys[0].extract.span if series.keys else span
         keys = Sql(f"CAST(CAST([{texts}] AS VARCHAR[]) AS VARCHAR)", span)
-        number = Feature((keys,), Name("ordinal", span), alias=Name("series"), span=span)
+        number = Feature((keys,), Name(Ordinal.name, span), alias=Name("series"), span=span)
         return step, number, *(self.statement.features or ())
 
     def defaults(self, series: Series, fixed: Mapping[str, Value], holdout: Holdout | None) -> dict[str, Value]:

@@ -21,7 +21,7 @@ def _steps(name: str, doc: str, nullable: bool = False) -> Hyperparameter:
     return Hyperparameter(name, "ints", default, doc, _SOURCE, low=1, high=_MOST, nullable=nullable)
 
 
-#: Of each call in FEATURES the hyperparameter of its name.
+#: The hyperparameters that calls in FEATURES set, by their name.
 CALLS = {
     each.name: each
     for each in (

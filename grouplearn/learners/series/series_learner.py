@@ -114,7 +114,7 @@ class Forecaster(VectorLearner):
         sizes = {name: tensors[name].size for name in PARTS}
         count, lengths = sizes["first"], tensors["size"]
         if not count or (sizes["size"], sizes["scale"]) != (count, 2 * count):
-            return "it has not as many lengths and scales as series"
+            return "it has another number of lengths or scales than of series"
         if sizes["mean"] != sizes["deviation"] or not sizes["mean"] or sizes["mean"] % count:
             return "its forecasts and their deviations are not of the same steps"
         if not (_are_whole(lengths) and (lengths >= 0).all() and lengths.sum() == sizes["fitted"]):
