@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _BOOSTED = "Write USING gbdt: boosted trees, trained by LightGBM."
-_SERIES = "Write USING exponential_smoothing, theta, seasonal_naive or croston, with ORDER BY <time>."
+_SERIES = "Write USING exponential_smoothing, arima, theta, seasonal_naive or croston, with ORDER BY <time>."
 #: What to write, by names in lower case without underscores and without "classifier" or "regressor" at the end.
 _MEANT = {
     "xgboost xgb lightgbm lgbm lgb catboost gbm gbt gradientboosting histgradientboosting boostedtree boostedtrees": _BOOSTED,
@@ -20,7 +20,8 @@ _MEANT = {
     "nn dnn ann neuralnet neuralnetwork deeplearning perceptron": "Write USING mlp.",
     "cluster clustering": "Write USING kmeans.",
     "svd truncatedsvd principalcomponents": "Write USING pca.",
-    "arima sarima sarimax autoarima arimaplus prophet timeseries forecast autotheta": _SERIES,
+    "prophet timeseries forecast autotheta": _SERIES,
+    "sarima sarimax autoarima arimaplus": "Write USING arima, with ORDER BY <time>.",
     "ets autoets holt holtwinters ses": "Write USING exponential_smoothing, with ORDER BY <time>.",
     "naive snaive": "Write USING seasonal_naive, with ORDER BY <time>.",
     "tsb sba intermittent": "Write USING croston WITH (variant = 'tsb'), with ORDER BY <time>.",

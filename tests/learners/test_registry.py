@@ -139,6 +139,7 @@ def test_installed_and_built_in_learners_pass_the_check():
     for name in registry.names():
         registry.check_installed(registry.learner(name))
     assert registry.learner("gbdt").declaration.requires.install_hint == 'pip install "grouplearn[gbdt]"'
+    assert registry.learner("arima").declaration.requires.install_hint == 'pip install "grouplearn[forecast]"'
     assert registry.learner("linear_regression").declaration.requires is None
     assert registry.learner("mlp").declaration.requires is None
 
@@ -146,7 +147,7 @@ def test_installed_and_built_in_learners_pass_the_check():
 def test_importing_the_registry_loads_no_optional_package():
     code = (
         "import sys, grouplearn.learners.registry;"
-        "print([m for m in ('torch', 'lightgbm', 'sklearn', 'pandas', 'ray') if m in sys.modules])"
+        "print([m for m in ('torch', 'lightgbm', 'sklearn', 'statsforecast', 'pandas', 'ray') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
