@@ -12,7 +12,7 @@ EXAMPLES ?= 60
 SEED ?= $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types contracts unit thorough lowest dispatch aarch64 sanitize fuzz extension wheel bench docs clean
+.PHONY: help demo test check lint types contracts unit thorough lowest dispatch aarch64 sanitize forecasts fuzz extension wheel bench docs clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -75,6 +75,9 @@ aarch64: $(STAMP)  ## the kernels of ARM, emulated: the same bits as here? (need
 
 sanitize: $(INSTALLED)  ## the tests of the kernels, looking for accesses beyond arrays and undefined behaviour (minutes)
 	PYTHON=$(BIN)/python .ci/sanitize
+
+forecasts: $(STAMP)  ## forecasts against those of R's package forecast (needs r-cran-forecast; a minute)
+	$(BIN)/python .ci/forecasts
 
 fuzz: $(STAMP)  ## random statements over random tables, an hour of them, and poisoned files; EXAMPLES=5 of each rule, SEED=1 again
 	GROUPLEARN_EXPLORE=1 GROUPLEARN_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/metamorphic -n 2 --hypothesis-seed=$(SEED)
