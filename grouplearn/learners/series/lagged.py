@@ -16,7 +16,7 @@ from grouplearn.learners.contract.optional import HasObjectives, RefusesConfigs
 from grouplearn.learners.contract.problem import FeatureBlock, Problem
 from grouplearn.learners.contract.ways import AlgebraicLearner, SamplingLearner, SequentialLearner
 from grouplearn.learners.series.batch import BoolArray, FittedSeries
-from grouplearn.learners.series.lags import CALLS, DIFFERENCES, Before, Differenced, LagFeatures
+from grouplearn.learners.series.lags import CALLS, DIFFERENCES, Differenced, LagFeatures
 from grouplearn.learners.series.panel import Panel, PanelLearner
 from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, SeriesCost
 from grouplearn.models.label import NUMBER
@@ -149,13 +149,12 @@ class _Fit:
         series = self.panel.series
         judged = self._judged()
         models = [self.model(step, np.ones(series.y.size, np.bool_)) for step in self._steps]
-        mean = self.paths(models, 1, None)
-        one_step = self._one_step(models[0])
         if self.direct:
+            mean, _ = self._forecasts(models, None)
             deviation = np.stack([self._error(self.model(step, ~judged), step, judged) for step in self._steps], axis=1)
         else:
-            error = self._error(self.model(1, ~judged), 1, judged)
-            deviation = self._simulated(models, error)
+            mean, deviation = self._forecasts(models, self._error(self.model(1, ~judged), 1, judged))
+        one_step = self._one_step(models[0])
         fitted = one_step * self.scale[series.of]
         squares = np.where(np.isfinite(fitted) & np.isfinite(series.y), (series.y - fitted) ** 2, 0.0)
         loss = np.sqrt(np.bincount(series.of, squares, series.n_series) / np.maximum(series.sizes, 1))
@@ -185,16 +184,12 @@ class _Fit:
         place = np.arange(series.y.size) - series.start[:-1][series.of]
         return np.asarray(place >= (series.sizes - held)[series.of])
 
-    def design(self, before: Before, covariates: FloatArray) -> FloatArray:
-        """Return the features of rows: those of earlier values, then the others."""
-        return np.column_stack([*self.features.made(before), covariates]).astype(np.float64, copy=False)
-
     def _rows(self, step: int) -> tuple[FloatArray, FloatArray]:
         """Return the features of every value, as known ``step`` steps before, and what is learned."""
         learned = self.values.levels[-1]
         series = self.panel.series
-        x = self.design(lambda lag: series.lagged(learned, lag + step - 1), self.panel.past)
-        return x, learned
+        made = self.features.made(lambda lag: series.lagged(learned, lag + step - 1))
+        return np.column_stack([*made, self.panel.past]), learned
 
     def model(self, step: int, used: BoolArray) -> Model:
         """Return a function that forecasts ``step`` steps ahead, learned from the ``used`` values (n,)."""
@@ -254,32 +249,32 @@ class _Fit:
         error = learned[rows] - model(x[rows]) if rows.any() else np.array([np.nan])
         return np.full(self.panel.series.n_series, np.sqrt(np.mean(error**2)))
 
-    def paths(self, models: Sequence[Model], paths: int, noise: FloatArray | None) -> FloatArray:
-        """Return the next values of each series, (G · paths, H), with ``noise`` (G · paths, H) added to each step."""
-        reach, found = self.features.reach, []
-        histories = self.values.histories(reach, paths, complete=not self.takes_missing)
-        origin = histories[-1]
-        for step in range(self.horizon):
+    def _forecasts(self, models: Sequence[Model], error: FloatArray | None) -> tuple[FloatArray, FloatArray]:
+        """Return the next values of each series (G, H), and their deviations in simulated paths with one-step errors of this size
+        (G,), NaN if it is unknown."""
+        count = self.panel.series.n_series
+        error = np.full(count, np.nan) if error is None else error
+        simulates = bool(np.isfinite(error).all())
+        paths = int(np.clip(_ALL_PATHS // count, 20, _MOST_PATHS)) // 2 if simulates else 0
+        random = np.random.Generator(np.random.PCG64(self.problem.seed))
+        half = random.standard_normal((count, paths, self.horizon))
+        noise = np.concatenate([np.zeros((count, 1, self.horizon)), half, -half], axis=1)
+        found = self._paths(models, noise * (error[:, None, None] if simulates else 1.0))
+        return found[:, 0], found[:, 1:].std(axis=1) if simulates else np.full((count, self.horizon), np.nan)
+
+    def _paths(self, models: Sequence[Model], noise: FloatArray) -> FloatArray:
+        """Return the next values of each series along paths, (G, paths, H), with ``noise`` of this shape added to each step."""
+        count, paths, horizon = noise.shape
+        histories = self.values.histories(self.features.reach, paths, complete=not self.takes_missing)
+        origin, found = histories[-1], []
+        for step in range(horizon):
             now = origin if self.direct else histories[-1]
-            x = self.design(lambda lag, now=now: now[:, -lag], np.repeat(self.panel.ahead[:, step], paths, axis=0))  # type: ignore[misc]
+            ahead = np.repeat(self.panel.ahead[:, step], paths, axis=0)
+            x = np.column_stack([*self.features.made(lambda lag, now=now: now[:, -lag]), ahead])  # type: ignore[misc]
             if not self.takes_missing and not np.isfinite(x).all():
                 raise Diverged(
                     f"a feature is not known {step + 1} steps ahead: add rows of the steps to come to FROM, with a NULL label"
                 )
             learned = models[step if self.direct else 0](x)
-            learned = learned if noise is None else learned + noise[:, step]
-            found.append(self.values.appended(histories, learned))
-        return np.stack(found, axis=1)
-
-    def _simulated(self, models: Sequence[Model], error: FloatArray) -> FloatArray:
-        """Return the deviations of simulated paths, (G, H)."""
-        count = self.panel.series.n_series
-        if not np.isfinite(error).all():
-            return np.full((count, self.horizon), np.nan)
-        paths = int(np.clip(_ALL_PATHS // count, 20, _MOST_PATHS))
-        random = np.random.Generator(np.random.PCG64(self.problem.seed))
-        half = random.standard_normal((count, paths // 2, self.horizon))
-        noise = np.concatenate([half, -half], axis=1) * error[:, None, None]
-        found = self.paths(models, noise.shape[1], noise.reshape(-1, self.horizon))
-        deviation: FloatArray = found.reshape(count, -1, self.horizon).std(axis=1)
-        return deviation
+            found.append(self.values.appended(histories, learned + noise[:, :, step].ravel()))
+        return np.stack(found, axis=1).reshape(count, paths, horizon)
