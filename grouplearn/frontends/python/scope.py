@@ -142,8 +142,8 @@ def _is_frame(value: object, is_read: bool) -> bool:
         # Ask the class: reading a lazy frame's columns would plan its query.
         is_table = any(hasattr(kind, each) for each in ("columns", "schema", "projected_schema"))
         return is_table or (
-            is_read and any(hasattr(kind, each) for each in ("__arrow_c_stream__", "__arrow_c_array__"))
-        )
+            is_read and any(hasattr(kind, each) for each in ("__arrow_c_stream__", "__arrow_c_array__", "to_frame"))
+        )  # a Series of pandas 2 has only the last
     if isinstance(value, dict | list | tuple):  # of columns
         columns = value.values() if isinstance(value, dict) else value
         return bool(value) and all(_is_array(column) for column in columns)
