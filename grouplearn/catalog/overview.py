@@ -142,7 +142,7 @@ class Overview:
     def __init__(self, connection: duckdb.DuckDBPyConnection, stored: StoredModel) -> None:
         check(connection, stored.definition)
         refuse_invalid_rows(connection, stored, ("models", "groups", "trials", "curves", "artifacts", "units"))
-        self._connection = connection
+        self.connection = connection
         self.stored = stored
         self.facts = self._facts()
 
@@ -359,7 +359,7 @@ class Overview:
         return self.stored.location.catalog
 
     def _rows(self, query: str) -> list[tuple[Any, ...]]:
-        return self._connection.execute(query).fetchall()
+        return self.connection.execute(query).fetchall()
 
 
 def identity_columns(stored: StoredModel) -> list[str]:

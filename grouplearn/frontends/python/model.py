@@ -4,7 +4,7 @@
 
     m = con.model("demand")           # grouplearn.model(con, "demand") on any DuckDB connection
     m.trials.filter("is_best").df()   # relations: m.trials, m.curves, m.weights, m.importance, m.schedule
-    m.plot.curves()                   # matplotlib axes; also m.plot.importance(), m.plot.schedule()
+    m.plot.curves()                   # matplotlib axes; also m.plot.importance(), m.plot.schedule(), m.plot.forecast()
     m.report("demand.html")           # one self-contained page
 """
 
@@ -24,6 +24,7 @@ from grouplearn.bind.sql.external_access import ExternalAccess
 from grouplearn.catalog.overview import Overview
 from grouplearn.catalog.records import StoredModel
 from grouplearn.errors import BindError
+from grouplearn.frontends.python.scope import Scope, frames_registered
 from grouplearn.prediction.prediction import predictor_for
 from grouplearn.sqltext import identifier, plain, qualified
 from grouplearn.statements.databases import Databases
@@ -90,7 +91,7 @@ class Model:
 
     @property
     def plot(self) -> Plots:
-        """Its plots, with matplotlib: ``m.plot.curves()``, ``m.plot.importance()``, ``m.plot.schedule()``."""
+        """Its plots, with matplotlib: ``m.plot.curves()``, ``importance()``, ``schedule()``, ``forecast()``."""
         from grouplearn.frontends.python.plots import Plots
 
         return Plots(self.overview)
@@ -106,7 +107,11 @@ class Model:
         if path is not None:
             ExternalAccess(self._connection).refuse(Path(path).parent, "", None)
 
-        with self.overview() as overview:
+        scope = Scope.of_caller()
+        with (
+            self.overview() as overview,
+            frames_registered(self._connection, overview.stored.definition.statement, scope),
+        ):
             page = report(overview)
         if path is not None:
             Path(path).write_text(page, encoding="utf-8")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grouplearn.catalog.overview import Overview, Trial
-from grouplearn.errors import not_installed
+from grouplearn.errors import ProgrammingError, not_installed
+from grouplearn.frontends.python import fans
+from grouplearn.frontends.python.scope import Scope, frames_registered
 from grouplearn.plan.explain.gantt import MOST_WORKERS, merged
+from grouplearn.prediction.forecasts import Forecasts
 from grouplearn.visible import visible
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ class Plots:
         self._read = read
 
     def __repr__(self) -> str:
-        return "<curves(), importance(), schedule()>"
+        return "<curves(), importance(), schedule(), forecast()>"
 
     def curves(self, ax: Axes | None = None) -> Axes:
         """Draw the learning curves of the groups' best trials: the held-out metric, or the training loss if there is none.
@@ -96,6 +99,44 @@ class Plots:
             ]
             axes.legend(handles=swatches, fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
         return axes
+
+    def forecast(
+        self,
+        ax: Axes | None = None,
+        groups: Any = None,
+        horizon: int | None = None,
+        past: int | None = None,
+        levels: Sequence[float] = fans.LEVELS,
+    ) -> Axes | list[Axes]:
+        """Draw the end of each series, its forecasts, and their intervals of some levels; return the axes, a list if several.
+
+        ``groups`` are the series to draw, each by its value of GROUP BY or a tuple of values; without it the first six.
+        ``horizon`` is the number of steps ahead, by default all that the model has, ``past`` that of steps before.
+        """
+        scope = Scope.of_caller()
+        with self._read() as overview:
+            definition = overview.stored.definition
+            forecasts = Forecasts.of(overview.connection, overview.stored)
+            if forecasts is None:
+                return _say(_axes(ax), "the learner makes no forecasts: those of series do")
+            chosen, total = fans.chosen_series(forecasts, groups, definition.name)
+            if ax is not None and len(chosen) > 1:
+                raise ProgrammingError(f"ax is for one series, and these are {len(chosen)}: name one, groups = ...")
+            with frames_registered(overview.connection, definition.statement, scope):
+                found = forecasts.series(chosen, fans.checked(levels), horizon, past)
+        if not found:
+            return _say(_axes(ax), "no group has a model")
+        title, unit = f"{_plain(definition.name)}: forecast", _plain(definition.target_name or "")
+        if total == 1 or len(chosen) == 1:
+            axes = _axes(ax)
+            fans.draw([axes], found, levels, _plain)
+            axes.set(ylabel=unit, title=f"{title}, {axes.get_title()}" if found[0].keys else title)
+            return axes
+        more = f", {len(found)} of {total:,} series" if len(found) < total else ""
+        several = fans.new_axes(len(found))
+        fans.draw(several, found, levels, _plain)
+        several[0].figure.suptitle(f"{title} of {unit}{more}", fontsize="large")
+        return several
 
 
 def _draw_curves(axes: Axes, overview: Overview) -> Axes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from grouplearn.plan.explain.gantt import text
@@ -29,11 +29,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A curve: points in order of x, without those of non-finite y; ``band`` has (x, low, high)."""
+    """A curve: points in order of x, without those of non-finite y; each of ``bands`` has (x, low, high)."""
 
     points: Sequence[Point]
     label: str = ""
-    band: Sequence[tuple[float, float, float]] = ()
+    bands: Sequence[Sequence[tuple[float, float, float]]] = ()
+    colour: str = ACCENT
 
 
 def number(value: float | None) -> str:
@@ -90,10 +91,11 @@ def sparkline(values: Sequence[float | None], title: str, *, colour: str = ACCEN
 
 @dataclass(frozen=True, slots=True)
 class AxisRange:
-    """The range of x and y of axes."""
+    """The range of x and y of axes; ``marks`` are (x, text) of ticks of x, None for whole numbers."""
 
     low: Point
     high: Point
+    marks: Sequence[tuple[float, str]] | None = None
 
     @classmethod
     def of(cls, points: Iterable[Point]) -> AxisRange:
@@ -129,14 +131,14 @@ def lines(
     curves: Sequence[Line], title: str, x_name: str, y_name: str, height: int = 170, shared: AxisRange | None = None
 ) -> str:
     """Return curves on common axes, with the range ``shared`` by several pictures or their own."""
-    thin = [Line(thinned(curve.points), curve.label, thinned(curve.band)) for curve in curves]
+    thin = [replace(curve, points=thinned(curve.points), bands=[*map(thinned, curve.bands)]) for curve in curves]
     everything = [point for curve in thin for point in curve.points]
-    everything += [(x, y) for curve in thin for x, *ends in curve.band for y in ends]
+    everything += [(x, y) for curve in thin for band in curve.bands for x, *ends in band for y in ends]
     if not everything:
         return ""
     width, left, bottom = WIDTH, 52, height - 32
     axes = shared or AxisRange.of(everything)
-    thin = [Line([axes.nearest(point) for point in curve.points], curve.label, curve.band) for curve in thin]
+    thin = [replace(curve, points=[axes.nearest(point) for point in curve.points]) for curve in thin]
     at = _scale(axes, (left, width - 10), (bottom, 10))
     body = [*_frame(axes, at, left, bottom, width), *(_band(curve, at) for curve in thin)]
     body += [_curve(curve, at) for curve in thin if curve.points]
@@ -266,18 +268,18 @@ def _path(points: Sequence[Point], at: Callable[[Point], Point]) -> str:
 
 
 def _band(curve: Line, at: Callable[[Point], Point]) -> str:
-    if not curve.band:
-        return ""
-    edge = [(x, low) for x, low, _ in curve.band] + [(x, high) for x, _, high in reversed(curve.band)]
-    return f'<polygon points="{_path(edge, at)}" fill="{ACCENT}" fill-opacity="0.2"/>'
+    edges = ([(x, low) for x, low, _ in band] + [(x, high) for x, _, high in reversed(band)] for band in curve.bands)
+    return "".join(
+        f'<polygon points="{_path(edge, at)}" fill="{curve.colour}" fill-opacity="0.2"/>' for edge in edges if edge
+    )
 
 
 def _curve(curve: Line, at: Callable[[Point], Point]) -> str:
     if len(curve.points) == 1:
         x, y = at(curve.points[0])
-        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{ACCENT}"><title>{text(curve.label)}</title></circle>'
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{curve.colour}"><title>{text(curve.label)}</title></circle>'
     return (
-        f'<polyline points="{_path(curve.points, at)}" fill="none" stroke="{ACCENT}" stroke-width="1.6"'
+        f'<polyline points="{_path(curve.points, at)}" fill="none" stroke="{curve.colour}" stroke-width="1.6"'
         f' stroke-linejoin="round"><title>{text(curve.label)}</title></polyline>'
     )
 
@@ -291,9 +293,10 @@ def _frame(axes: AxisRange, at: Callable[[Point], Point], left: float, bottom: f
             f'<path d="M{left} {y:.1f}H{width - 10}" stroke="currentColor" stroke-opacity="0.12"/>'
             f'<text x="{left - 5}" y="{y + 4:.1f}" text-anchor="end">{name}</text>'
         )
+    epochs = (value for value in _round_values(axes.low[0], axes.high[0], 6) if value == round(value))
+    marks = [(value, number(value)) for value in epochs] if axes.marks is None else axes.marks
     body += [
-        f'<text x="{at((value, axes.low[1]))[0]:.1f}" y="{bottom + 13}" text-anchor="middle">{number(value)}</text>'
-        for value in _round_values(axes.low[0], axes.high[0], 6)
-        if value == round(value)  # whole epochs only
+        f'<text x="{at((value, axes.low[1]))[0]:.1f}" y="{bottom + 13}" text-anchor="middle">{name}</text>'
+        for value, name in marks
     ]
     return body

@@ -16,6 +16,7 @@ from grouplearn.frontends.notebook.model_table import failed_pooled
 from grouplearn.frontends.python.plots import MOST_CURVES
 from grouplearn.frontends.report import drawing
 from grouplearn.frontends.report.drawing import AxisRange, Line, aligned, number, shortened
+from grouplearn.frontends.report.forecasts import forecasts_section
 from grouplearn.models.forms.forms import form_of
 from grouplearn.plan.explain.gantt import MOST_WORKERS, STYLE, gantt, legend, text
 
@@ -35,6 +36,7 @@ def report(overview: Overview) -> str:
     sections = [
         ("groups", "Best per group", _groups(overview)),
         ("levels", "Pooled and per group", _levels(overview)),
+        ("forecasts", "Forecasts", forecasts_section(overview)),
         ("curves", "Learning curves", _curves(overview)),
         ("importance", "Importance", _importance(overview)),
         ("failures", "Failures", _failures(overview)),
@@ -298,7 +300,7 @@ def _all_curves(overview: Overview) -> str:
     if overview.facts.modelled <= MOST_CURVES:
         return ""
     found = overview.curve_range()
-    line = Line([(row[0], row[2]) for row in found], band=[(row[0], row[1], row[3]) for row in found])
+    line = Line([(row[0], row[2]) for row in found], bands=[[(row[0], row[1], row[3]) for row in found]])
     name = overview.curve_name(overview.facts.curve)
     name = name if overview.facts.curve == "valid" else f"{name} as a share of its first"
     picture = drawing.lines([line], f"median {name}", "epoch", "", 200)
