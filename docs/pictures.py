@@ -1,14 +1,19 @@
-"""Draws the picture of the README: the statement that the README opens with, one curve per carrier.
+"""Draws the pictures of the pages: of the statement that the README opens with, and of the tutorial on forecasts.
 
-python docs/pictures.py writes docs/images/delays.svg; it needs ``pip install 'grouplearn[demo,plot]'``.
+python docs/pictures.py writes docs/images; it needs ``pip install 'grouplearn[demo,plot]'``.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import matplotlib
+from matplotlib.figure import Figure
 
 import grouplearn
 from grouplearn.frontends.shell.flights import load_flights
@@ -26,8 +31,15 @@ ASKED = """
 
 
 def main() -> None:
-    """Train the model, ask it, and draw what it answers."""
+    """Draw both."""
     matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.fonttype": "none", "font.size": 9})
+    draw_delays()
+    draw_forecast()
+
+
+def draw_delays() -> None:
+    """Train the model of the README, ask it, and draw a curve per carrier of what it answers."""
     from matplotlib import pyplot
 
     readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
@@ -36,7 +48,6 @@ def main() -> None:
         load_flights(con)
         con.execute(statement)
         curves = con.execute(ASKED).fetchall()
-    matplotlib.rcParams.update({"svg.hashsalt": "delays", "svg.fonttype": "none", "font.size": 9})
     figure, axes = pyplot.subplots(figsize=(7, 3.2), layout="constrained")
     axes.set_prop_cycle(color=pyplot.colormaps["tab20"].colors)
     for name, minutes, probabilities in curves:
@@ -44,7 +55,23 @@ def main() -> None:
     axes.set(xlabel="minutes late at departure", ylabel="probability to arrive late", ylim=(0, 1))
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1, 1.03))
-    figure.savefig(DOCS / "images" / "delays.svg", metadata={"Date": None})
+    _save(figure, "delays")
+
+
+def draw_forecast() -> None:
+    """Run the tutorial on forecasts as far as its picture."""
+    page = (DOCS / "tutorials" / "forecasting.md").read_text(encoding="utf-8")
+    scope: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
+        for block in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
+            exec(compile(block, "forecasting.md", "exec"), scope)
+    _save(scope["pictures"][0].figure, "forecast")
+    scope["con"].close()
+
+
+def _save(figure: Figure, name: str) -> None:
+    matplotlib.rcParams["svg.hashsalt"] = name
+    figure.savefig(DOCS / "images" / f"{name}.svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":
