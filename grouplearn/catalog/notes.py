@@ -11,6 +11,7 @@ from grouplearn.catalog.poor_fits import constant_models, poor_fits
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
 from grouplearn.learners import registry
+from grouplearn.learners.series import methods
 from grouplearn.sqltext import literal
 
 #: A group with fewer rows is noted.
@@ -62,7 +63,7 @@ def suspected_sql(definition: ModelDefinition, model: str, catalog: str, validat
     few = f"best IS NOT NULL AND ({_MUCH_SKIPPED} OR {_FEW})"
     return (
         f"(SELECT 1 FROM {groups} AND n_skipped > 0 LIMIT 1) UNION ALL (SELECT 2 FROM {groups} AND {few} LIMIT 1)"
-        f" UNION ALL (SELECT 2 FROM {trials} LIMIT 1)"
+        f" UNION ALL (SELECT 2 FROM {trials} LIMIT 1){_simple_series(definition, model, catalog)}"
         f" UNION ALL (SELECT 3 FROM {table(catalog, 'trials')} {own} AND coalesce({judged}) IS NOT NULL LIMIT 1)"
     )
 
@@ -94,6 +95,7 @@ def notes_sql(
         of_rows["kept"],
         _poor(definition, of_rows["poor"]),
         of_rows["urgent"],
+        *([f"any_value({methods.note_sql('f.value')})"] if _is_of_series(definition) else []),
         f"nullif(coalesce({of_rows['skipped']}, {_skipped()}), '')",
         _few_rows(definition),
         _limited(definition),
@@ -102,6 +104,9 @@ def notes_sql(
         of_rows["mild"],
     ]
     joined = f" LEFT JOIN ({_seen_sql(seen)}) AS s ON s.group_id = t.group_id" if seen else ""
+    if _is_of_series(definition):
+        same = f"f.model = t.model AND f.group_id = t.group_id AND f.part = {literal(methods.PART)}"
+        joined += f" LEFT JOIN {table(catalog, 'factors')} AS f ON {same}"
     return (
         f"SELECT t.group_id, nullif(concat_ws('; ', {', '.join(notes)}), '') AS note FROM {table(catalog, 'trials')} AS t"
         f" JOIN {table(catalog, 'groups')} AS g ON g.model = t.model AND g.group_id = t.group_id{joined}"
@@ -155,9 +160,22 @@ def _skipped() -> str:
     return f"CASE WHEN {_HAS_MODEL} AND bool_or({_MUCH_SKIPPED}) THEN printf({text}, {counts}) END"
 
 
+def _is_of_series(definition: ModelDefinition) -> bool:
+    """Return whether each group is a series, with a model of its own."""
+    return registry.is_known(definition.learner) and registry.learner(definition.learner).declaration.takes_series
+
+
+def _simple_series(definition: ModelDefinition, model: str, catalog: str) -> str:
+    """Return a further part of ``suspected_sql``: whether a series has a simple model, and a note that says why."""
+    own = f"model = '{model}'::UUID AND part = {literal(methods.PART)} AND value <> 0"
+    if not _is_of_series(definition):
+        return ""
+    return f" UNION ALL (SELECT 2 FROM {table(catalog, 'factors')} WHERE {own} LIMIT 1)"
+
+
 def _few_rows(definition: ModelDefinition) -> str:
     """Return SQL for the note on a group of few rows, NULL for others."""
-    if registry.is_known(definition.learner) and registry.learner(definition.learner).declaration.takes_series:
+    if _is_of_series(definition):
         return "NULL"
     counted = f"any_value({_USED})"
     rows = f"concat('only ', if({counted} = 1, '1 row', printf('%d rows', {counted})))"

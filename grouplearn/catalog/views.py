@@ -15,6 +15,7 @@ from grouplearn.catalog.schema import first_row, table
 from grouplearn.data.encoding.encoder import INTERCEPT
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.learners import registry
+from grouplearn.learners.series import methods
 from grouplearn.models.forms.forms import form_of
 from grouplearn.models.forms.linear import nonzeros_sql
 from grouplearn.models.forms.routed import level_sql
@@ -95,8 +96,21 @@ def where(model: str, *others: str) -> str:
 
 def _trials(definition: ModelDefinition, model: str, catalog: str | None) -> View:
     best = ("is_best", "t.is_best")
-    columns = [*trial_columns(definition), *_result(definition), best, ("error", "t.error")]
+    chosen = [("method", _method(catalog))] if _chooses(definition) else []
+    columns = [*trial_columns(definition), *chosen, *_result(definition), best, ("error", "t.error")]
     return columns, f"{joined(catalog)} WHERE {where(model)}"
+
+
+def _chooses(definition: ModelDefinition) -> bool:
+    """Return whether the learner chooses a method for each series."""
+    return registry.is_known(definition.learner) and getattr(registry.learner(definition.learner), "chooses", False)
+
+
+def _method(catalog: str | None) -> str:
+    """Return the SQL of the method of a trial, NULL where it is not the best of its group."""
+    own = f"f.model = t.model AND f.group_id = t.group_id AND f.part = {literal(methods.PART)}"
+    found = f"SELECT {methods.method_sql('f.vector')} FROM {table(catalog, 'factors')} AS f WHERE {own}"
+    return f"CASE WHEN t.is_best THEN ({found}) END"
 
 
 def _result(definition: ModelDefinition) -> list[tuple[str, str]]:

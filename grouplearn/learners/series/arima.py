@@ -7,7 +7,7 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.contract.learner import Declaration
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.requirement import Requirement
+from grouplearn.learners.series import methods
 from grouplearn.learners.series.batch import FittedSeries, SeriesBatch
 from grouplearn.learners.series.exponential_smoothing import CRITERION
 from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, SeriesCost, SeriesLearner
@@ -63,10 +64,12 @@ class Arima(SeriesLearner):
 
     The orders are given, or chosen as ``auto.arima`` of R does: differences by tests, the rest step by step by the criterion,
     approximately for seasons of more than 12 steps and series of more than 150. A missing value is put on the line between its
-    neighbours. A series of fewer than four values, or that no model fits, is its mean. The first d + m·D steps have no forecast.
+    neighbours. A series that is constant, that has fewer than four values or that no model fits is its mean. The first d + m·D
+    steps have no forecast.
     Source: Box & Jenkins 1970; Hyndman & Khandakar 2008; statsforecast.
     """
 
+    chooses = True
     declaration = Declaration(
         name="arima",
         summary="ARIMA with seasons, chosen per series by AICc (statsforecast)",
@@ -103,39 +106,65 @@ class Arima(SeriesLearner):
     def fit(self, config: Config, batch: SeriesBatch, cancelled: Callable[[], bool]) -> FittedSeries:
         """Return the models of all series, one after the other."""
         count, horizon = batch.n_series, cast(int, config[HORIZON.name])
-        fitted, mean = np.full(batch.y.size, np.nan), np.full((count, horizon), np.nan)
-        found = FittedSeries(fitted, mean, mean.copy(), np.full(count, np.nan), np.zeros(count, np.bool_))
-        for number in np.flatnonzero(np.diff(batch.start)).tolist():
+        made = [_NONE] * count
+        for number in np.flatnonzero(batch.sizes).tolist():
             if cancelled():
                 raise Interrupted
-            own = slice(*batch.start[number : number + 2])
-            made = _fit(config, batch.y[own], horizon)
-            found.fitted[own], found.mean[number], found.deviation[number] = made[:3]
-            found.loss[number], found.converged[number] = made[3:]
-        return found
+            made[number] = _fit(config, batch.y[slice(*batch.start[number : number + 2])], horizon)
+        mean, deviation = np.full((2, count, horizon), np.nan)
+        for number, each in enumerate(made):
+            mean[number], deviation[number] = each.mean, each.deviation
+        return FittedSeries(
+            np.concatenate([np.empty(0), *(each.fitted for each in made)]),
+            mean,
+            deviation,
+            np.array([each.loss for each in made]),
+            np.array([each.converged for each in made], np.bool_),
+            [each.method for each in made],
+            np.array([each.note for each in made], np.int8),
+        )
+
+
+class _Fitted(NamedTuple):
+    """The model of a series; ``loss`` is the negative log likelihood, the others are as in ``FittedSeries``."""
+
+    fitted: FloatArray
+    mean: FloatArray | float
+    deviation: FloatArray | float
+    loss: float
+    converged: bool
+    method: str
+    note: int
+
+
+#: There is none where there are no values.
+_NONE = _Fitted(np.empty(0), math.nan, math.nan, math.nan, False, "", methods.FITTED)
 
 
 def _given(config: Config, orders: tuple[Hyperparameter, ...]) -> Mapping[str, int]:
     return {each.name: cast(int, config[each.name]) for each in orders if config.get(each.name) is not None}
 
 
-def _fit(config: Config, y: FloatArray, horizon: int) -> tuple[FloatArray, FloatArray, FloatArray, float, bool]:
-    """Return one-step forecasts, forecasts, their deviations, the negative log likelihood, and whether it is least."""
+def _fit(config: Config, y: FloatArray, horizon: int) -> _Fitted:
     known = np.isfinite(y)
     filled = np.interp(np.arange(y.size), np.flatnonzero(known), y[known])
+    if np.ptp(filled) == 0 and y.size >= _FEWEST:
+        return _Fitted(filled, filled[0], 0.0, 0.0, True, "mean", methods.CONSTANT)
     with _WARNINGS, warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         model = _model(config, filled) if known.sum() >= _FEWEST else None
         if model is None:
             mean = float(y[known].mean())
-            return np.full(y.size, mean), np.full(horizon, mean), np.full(horizon, np.nan), 0.0, True
+            note = methods.TOO_FEW if known.sum() < _FEWEST else methods.NO_CANDIDATE
+            return _Fitted(np.full(y.size, mean), mean, math.nan, 0.0, True, "mean", note)
         ahead = _library().forecast_arima(model, h=horizon, level=(_ONE_DEVIATION,))
+        method = str(_library().arima_string(model)).strip()
     fitted = filled - model["residuals"]
     _, _, _, _, period, d, seasonal_d = model["arma"]
     fitted[: d + period * seasonal_d] = np.nan
     deviation = (ahead["upper"] - ahead["lower"]).to_numpy()[:, 0] / 2
     loss = float(np.nan_to_num(-model["loglik"]))
-    return fitted, np.asarray(ahead["mean"], np.float64), deviation, loss, model["code"] != _AT_LIMIT
+    return _Fitted(fitted, ahead["mean"], deviation, loss, model["code"] != _AT_LIMIT, method, methods.FITTED)
 
 
 def _model(config: Config, y: FloatArray) -> Mapping[str, Any] | None:

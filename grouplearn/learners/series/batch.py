@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +13,7 @@ from grouplearn.amounts import counted
 from grouplearn.data.frequency import Frequency
 from grouplearn.data.shard import FloatArray
 from grouplearn.layout.ragged import Ragged
+from grouplearn.learners.series import methods
 from grouplearn.models.metrics.forecasts import UNKNOWN
 from grouplearn.models.state import Tensors
 
@@ -126,6 +127,7 @@ class FittedSeries:
     ``deviation`` of forecasts, (G, H).
 
     ``fitted`` is NaN before the first forecast, ``deviation`` where it is unknown. ``loss`` (G,) is what the method minimises.
+    ``method`` (G,) is how each is forecast, where that is chosen, and ``note`` (G,) why simply; see ``methods``.
     """
 
     fitted: FloatArray
@@ -133,6 +135,8 @@ class FittedSeries:
     deviation: FloatArray
     loss: FloatArray
     converged: BoolArray
+    method: Sequence[str] = ()
+    note: methods.Notes | None = None
 
     def tensors(self, batch: SeriesBatch, scale: FloatArray, models: int) -> Mapping[str, Ragged]:
         """Return the tensors of so many ``models``, of as many of these series each, see ``SeriesLearner.finalize``."""
@@ -146,7 +150,8 @@ class FittedSeries:
             "scale": np.where(np.isfinite(scale), scale, UNKNOWN),
         }
         flat = {name: Ragged.of_equal(np.ascontiguousarray(each).reshape(-1), models) for name, each in equal.items()}
-        return {"fitted": Ragged.of_sizes(self.fitted[known], sizes.reshape(models, -1).sum(axis=1)), **flat}
+        own = {} if self.note is None else methods.tensors(self.method or [""] * models, self.note)
+        return {"fitted": Ragged.of_sizes(self.fitted[known], sizes.reshape(models, -1).sum(axis=1)), **flat, **own}
 
 
 def scores_at(x: FloatArray, of: IntArray, models: Mapping[str, Ragged] | Tensors) -> FloatArray:

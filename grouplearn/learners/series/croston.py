@@ -12,6 +12,7 @@ from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.contract.learner import Declaration
 from grouplearn.learners.series.batch import FittedSeries, SeriesBatch
+from grouplearn.learners.series.methods import FEW_DEMANDS, FITTED, NO_DEMAND
 from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, SeriesCost, SeriesLearner
 from grouplearn.models.label import NUMBER
 from grouplearn.models.outputs.forecast import Forecast
@@ -65,4 +66,6 @@ class Croston(SeriesLearner):
             batch.y, batch.start, cast(int, config[HORIZON.name]), _METHODS[str(config[VARIANT.name])], alpha, beta
         )
         loss = np.nan_to_num(found.sigma2)
-        return FittedSeries(found.fitted, found.mean, found.deviation, loss, found.converged)
+        deviation = np.where((found.n_values < 2)[:, None], np.nan, found.deviation)
+        note = np.array([FITTED, NO_DEMAND, FEW_DEMANDS], np.int8)[found.note]
+        return FittedSeries(found.fitted, found.mean, deviation, loss, found.converged, note=note)

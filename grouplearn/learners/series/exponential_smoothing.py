@@ -43,6 +43,7 @@ class ExponentialSmoothing(SeriesLearner):
     Source: Hyndman, Koehler, Ord & Snyder 2008; R: ets().
     """
 
+    chooses = True
     declaration = Declaration(
         name="exponential_smoothing",
         summary="level, trend and season (ETS), chosen per series by AICc",
@@ -77,7 +78,13 @@ class ExponentialSmoothing(SeriesLearner):
         ]
         found = kernel.fit(batch.y, batch.start, season, specs, horizon, str(config[CRITERION.name]))
         likely = np.where(np.isnan(found.loglik), 0.0, -found.loglik)
-        return FittedSeries(found.fitted, found.mean, found.deviation, likely, found.converged)
+        # A mean without a model has no deviation, unless it is all that there is.
+        unknown = (found.note == kernel.TOO_FEW) | (found.note == kernel.NO_CANDIDATE)
+        deviation = np.where(unknown[:, None], np.nan, found.deviation)
+        fitted = found.note == kernel.FITTED
+        names = ["mean", *(f"ETS({','.join(model)})" for model in kernel.MODELS)]
+        method = [names[place] for place in np.where(fitted, found.model + 1, 0).tolist()]
+        return FittedSeries(found.fitted, found.mean, deviation, likely, found.converged, method, found.note)
 
 
 def _wanted(config: Config, parameter: Hyperparameter, codes: Mapping[str, str]) -> set[str]:

@@ -11,6 +11,7 @@ from grouplearn.data.shard import FloatArray
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Declaration
 from grouplearn.learners.series.batch import FittedSeries, IntArray, SeriesBatch
+from grouplearn.learners.series.methods import CONSTANT, FITTED, NO_SEASON
 from grouplearn.learners.series.series_learner import HORIZON, QUICK, SEASON_LENGTH, SeriesLearner
 from grouplearn.models.label import NUMBER
 from grouplearn.models.outputs.forecast import Forecast
@@ -54,7 +55,11 @@ class SeasonalNaive(SeriesLearner):
         mean = np.full(places.shape, np.nan) if not known.size else known[np.clip(places, 0, known.size - 1)]
         deviation = sigma[:, None] * np.sqrt(rounds)
         some = batch.sizes > 0
-        return FittedSeries(fitted, mean, deviation, np.where(some, np.nan_to_num(sigma), np.nan), some)
+        loss, note = np.where(some, np.nan_to_num(sigma), np.nan), np.where(batch.sizes <= season, NO_SEASON, FITTED)
+        if (sigma == 0).any():
+            others = np.bincount(batch.of, known != known[batch.start[:-1][batch.of]], batch.n_series)
+            note[(sigma == 0) & (others == 0)] = CONSTANT
+        return FittedSeries(fitted, mean, deviation, loss, some, note=note.astype(np.int8))
 
 
 def _filled(batch: SeriesBatch, lag: IntArray) -> FloatArray:

@@ -19,6 +19,7 @@ from grouplearn.learners.contract.cost import Coefficients, Cost, whole
 from grouplearn.learners.contract.learner import Vector, VectorLearner
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import SolvedStack, StackLearner
+from grouplearn.learners.series import methods
 from grouplearn.learners.series.batch import PARTS, FittedSeries, SeriesBatch, scores_at
 from grouplearn.learners.unsupervised.solved import SolvedVectors
 from grouplearn.models.label import Label
@@ -119,11 +120,13 @@ class Forecaster(VectorLearner):
             return "its forecasts and their deviations are not of the same steps"
         if not (_are_whole(lengths) and (lengths >= 0).all() and lengths.sum() == sizes["fitted"]):
             return "its one-step forecasts are not of the lengths of its series"
-        return None if _are_whole(tensors["first"]) else "the first step of a series is not a whole number"
+        if not _are_whole(tensors["first"]):
+            return "the first step of a series is not a whole number"
+        return methods.validation_error(tensors)
 
     def vectors(self, artifact: Artifact) -> list[Vector]:
         """Return of each series the one-step forecasts with the first step, forecasts and deviations with the last step, and
-        scales."""
+        scales; and the method with its note, if there is anything to say."""
         tensors = artifact.tensors
         first, size = tensors["first"], tensors["size"].astype(np.int64)
         last = first + size - 1
@@ -132,10 +135,14 @@ class Forecaster(VectorLearner):
         }
         cut["fitted"] = np.split(tensors["fitted"], np.cumsum(size)[:-1])
         values = {"fitted": first, "mean": last, "deviation": last, "scale": np.zeros(first.size)}
+        own = tensors.get(methods.PART, np.array([])), float(tensors.get(methods.NOTE, np.zeros(1))[0])
         return [
-            Vector(name, number + 1, cut[name][number], float(value[number]))
-            for number in range(first.size)
-            for name, value in values.items()
+            *(
+                Vector(name, number + 1, cut[name][number], float(value[number]))
+                for number in range(first.size)
+                for name, value in values.items()
+            ),
+            *([Vector(methods.PART, 1, *own)] if own[0].size or own[1] else []),
         ]
 
 
@@ -150,6 +157,8 @@ class SeriesLearner(Forecaster, StackLearner):
     """
 
     access: ClassVar[AccessPattern] = replace(SUMS, words="whole series")
+    #: Whether it chooses the method of each series.
+    chooses: ClassVar[bool] = False
 
     @abstractmethod
     def fit(self, config: Config, batch: SeriesBatch, cancelled: Callable[[], bool]) -> FittedSeries:

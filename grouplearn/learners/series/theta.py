@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import cast
 
@@ -25,6 +26,10 @@ VARIANT = Hyperparameter(
     choices=kernel.VARIANTS,
 )
 
+#: From this θ on the method is written as infinite.
+_STRAIGHT = 1e6
+_SEASONS = ("", ", additive season", ", multiplicative season")
+
 
 class Theta(SeriesLearner):
     """The mean of the series' straight line and of a line whose curvature is multiplied by θ, forecast by its smoothed level.
@@ -33,6 +38,7 @@ class Theta(SeriesLearner):
     Source: Assimakopoulos & Nikolopoulos 2000; Fiorucci et al. 2016; R: thetaf().
     """
 
+    chooses = True
     declaration = Declaration(
         name="theta",
         summary="the theta method: half trend, half smoothed level",
@@ -51,4 +57,13 @@ class Theta(SeriesLearner):
         season, horizon = (cast(int, config[each.name]) for each in (SEASON_LENGTH, HORIZON))
         found = kernel.fit(batch.y, batch.start, season, horizon, str(config[VARIANT.name]))
         loss = np.nan_to_num(found.sigma2)
-        return FittedSeries(found.fitted, found.mean, found.deviation, loss, found.converged)
+        deviation = np.where((found.note == kernel.TOO_FEW)[:, None], np.nan, found.deviation)
+        has_seasons, are_factors = np.isfinite(found.seasons).any(axis=1), found.is_multiplicative
+        kinds = np.where(has_seasons, np.where(are_factors, 2, 1), 0).tolist()
+        method = [
+            f"theta({theta if theta < _STRAIGHT else math.inf:.3g}){_SEASONS[kind]}"
+            if note == kernel.FITTED
+            else "mean"
+            for theta, kind, note in zip(found.parameters[:, 1].tolist(), kinds, found.note.tolist(), strict=True)
+        ]
+        return FittedSeries(found.fitted, found.mean, deviation, loss, found.converged, method, found.note)

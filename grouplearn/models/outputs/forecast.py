@@ -44,7 +44,7 @@ class Forecast(Output):
     n_scores = 4
     shown = ("prediction", "lower", "upper")
     metrics = FORECASTS
-    vectors = VectorSql(_PARTS, _GIVEN, _scored, place=_SERIES)
+    vectors = VectorSql((*_PARTS, "method"), _GIVEN, _scored, place=_SERIES)
     endpoints: tuple[Endpoint, ...] = (PREDICT, FORECAST, FITTED, ANOMALIES)
 
     def select(self, scored: Scored) -> str:
