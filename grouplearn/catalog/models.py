@@ -10,6 +10,7 @@ import duckdb
 from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.checks.definition_checks import check_definition, too_long
 from grouplearn.catalog.checks.invalid_rows import refuse_invalid_rows
+from grouplearn.catalog.combinations import Combination
 from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.records import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition, StoredModel
 from grouplearn.catalog.schema import Location, databases_with_models, first_row, table
@@ -174,7 +175,8 @@ def show_models_sql(con: duckdb.DuckDBPyConnection) -> str:
     ``best`` and ``median`` are over the groups' best trials: on held-out rows if the model has any, without groups that
     have none; ``failed`` counts trials. Narrow terminals leave out columns from the middle.
     """
-    parts = [_models_of(catalog) for catalog in databases_with_models(con)]
+    found = databases_with_models(con)
+    parts = [*map(_models_of, found), *map(_several_of, found)]
     # A first branch without rows fixes names and types.
     empty = ", ".join(f"NULL::{kind} AS {name}" for name, kind in _SHOWN.items())
     return f"FROM ({' UNION ALL '.join([f'SELECT {empty} WHERE false', *parts])}) ORDER BY database ASC, schema ASC, model ASC"
@@ -223,6 +225,21 @@ def _models_of(catalog: str) -> str:
     )
 
 
+def _several_of(catalog: str) -> str:
+    """Return the query of the models of several learners, with the sums and the best of their learners' models."""
+    best = "CASE WHEN any_value(m.greater_is_better) THEN max(s.best) ELSE min(s.best) END"
+    sums = "sum(s.configs)::BIGINT, sum(s.trials)::BIGINT, sum(s.seconds), max(s.trained_at)"
+    names = ", ".join(_SHOWN)
+    return (
+        f"SELECT c.model_name, any_value(s.target), max(s.groups), array_to_string(any_value(c.learners), ', '), {sums},"
+        f" {literal(catalog)}, c.schema_name, sum(s.failed)::BIGINT, any_value(s.metric), {best}, NULL"
+        f" FROM (SELECT *, unnest(learners) AS learner FROM {table(catalog, 'combinations')} LIMIT {_MOST_SHOWN}) AS c"
+        f" JOIN ({_models_of(catalog)}) AS s({names}) ON s.schema = c.schema_name AND s.model = c.model_name || '__' || c.learner"
+        f" JOIN {table(catalog, 'models')} AS m ON m.schema_name = s.schema AND m.model_name = s.model"
+        " GROUP BY c.model_name, c.schema_name"
+    )
+
+
 def describe_sql(model: StoredModel) -> str:
     """Return a SELECT (property, value) that describes a model: what it learned, from what, how, with what result."""
     definition, catalog = model.definition, model.location.catalog
@@ -263,6 +280,23 @@ def describe_sql(model: StoredModel) -> str:
     ]
     lines = ", ".join(f"({place}, {literal(name)}, {value})" for place, (name, value) in enumerate(properties))
     return f"SELECT property, value FROM (VALUES {lines}) AS t(place, property, value) ORDER BY place ASC"
+
+
+def describe_several_sql(combination: Combination, members: Sequence[StoredModel]) -> str:
+    """Return a SELECT (property, value) that describes a model of several learners."""
+    definition = members[0].definition
+    properties = [
+        ("model", str(combination.location)),
+        ("learners", ", ".join(combination.learners)),
+        ("models", ", ".join(each.location.name for each in members)),
+        ("task", definition.label.name),
+        ("target", _as_written(definition)),
+        ("group by", _keys(definition.keys) or None),
+        ("metric", definition.metric),
+        ("statement", combination.statement),
+    ]
+    lines = ", ".join(f"({literal(name)}, {literal(value)})" for name, value in properties)
+    return f"SELECT property, value FROM (VALUES {lines}) AS t(property, value)"
 
 
 def _keys(keys: Iterable[KeyColumn]) -> str:

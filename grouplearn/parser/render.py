@@ -203,7 +203,7 @@ def _train_head(train: TrainModel) -> str:
 
 def _clauses(train: TrainModel) -> list[str]:
     """Return the clauses in canonical order."""
-    clauses = [f"USING {_own(train.learner)}"]
+    clauses = [f"USING {', '.join(map(_own, (train.learner, *train.other_learners)))}"]
     if train.target:
         clauses.append(_target(train.target))
     if train.order_by:
@@ -313,4 +313,5 @@ def _name(name: Name, bare: re.Pattern[str] = _BARE) -> str:
 
 def _own(name: Name) -> str:
     """Return a learner's, option's ... name: bare names are folded to lower case, so others are quoted."""
-    return _name(name, _BARE_LOWER)
+    learner = f"{_name(Name(name.learner), _BARE_LOWER)}." if name.learner else ""
+    return learner + _name(name, _BARE_LOWER)

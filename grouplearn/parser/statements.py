@@ -19,10 +19,16 @@ NO_SPAN = Span(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """An identifier, unquoted, and its position."""
+    """An identifier, unquoted, and its position; ``learner`` is that of a hyperparameter written ``learner.name``."""
 
     value: str
     span: Span = field(default=NO_SPAN, compare=False)
+    learner: str | None = None
+
+    @property
+    def qualified(self) -> tuple[str | None, str]:
+        """What tells a hyperparameter from others: its learner, if one is written, and its name in lower case."""
+        return self.learner, self.value.lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,11 +233,12 @@ class Within:
 
 @dataclass(frozen=True, slots=True)
 class TrainModel:
-    """``TRAIN [OR REPLACE] MODEL [IF NOT EXISTS] name USING learner ...`` (DESIGN 3)."""
+    """``TRAIN [OR REPLACE] MODEL [IF NOT EXISTS] name USING learner, ...`` (DESIGN 3)."""
 
     name: QualifiedName
     learner: Name
     source: Sql
+    other_learners: tuple[Name, ...] = ()
     replace: bool = False
     if_not_exists: bool = False
     target: Target | None = None

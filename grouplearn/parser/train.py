@@ -50,7 +50,15 @@ def parse_train(cursor: Cursor) -> TrainModel:
         cursor.fail(f"{statement} has no USING clause", name.span, hint)
     if "source" not in found:
         cursor.fail(f"{statement} has no FROM clause", name.span, "Add FROM table, or FROM (SELECT ...).")
-    return TrainModel(name=name, replace=replace, if_not_exists=if_not_exists, **found)
+    learner, *others = found.pop("learner")
+    return TrainModel(
+        name=name,
+        learner=learner,
+        other_learners=tuple(others),
+        replace=replace,
+        if_not_exists=if_not_exists,
+        **found,
+    )
 
 
 def _parse_clauses(cursor: Cursor) -> dict[str, Any]:
@@ -87,12 +95,17 @@ def _reject_repeated(cursor: Cursor, keyword: str, first: str) -> None:
     cursor.fail(f"the clause {first} is already given", span, f"{keyword} is another way to write {first}.")
 
 
-def _parse_using(cursor: Cursor) -> Name:
-    learner = cursor.own_name("a learner")
-    if cursor.peek().is_symbol("("):
-        hint = "Hyperparameters stand in WITH (name = value) or in OVER GRID (name IN (...))."
-        cursor.fail("a learner takes no arguments", cursor.peek(), hint)
-    return learner
+def _parse_using(cursor: Cursor) -> list[Name]:
+    learners: list[Name] = []
+    while not learners or cursor.accept_symbol(","):
+        learner = cursor.own_name("a learner")
+        if cursor.peek().is_symbol("("):
+            hint = "Hyperparameters stand in WITH (name = value) or in OVER GRID (name IN (...))."
+            cursor.fail("a learner takes no arguments", cursor.peek(), hint)
+        if any(learner.value == earlier.value for earlier in learners):
+            cursor.fail(f"the learner {learner.value} is named twice", learner.span)
+        learners.append(learner)
+    return learners
 
 
 def _parse_target(cursor: Cursor) -> Target:
@@ -297,28 +310,33 @@ def _parse_group_failure(cursor: Cursor) -> str:
 
 def _parse_options(cursor: Cursor) -> tuple[Option, ...]:
     keyword = cursor.tokens[cursor.index - 1].word
-    return parse_options(cursor, keyword, f"For example {keyword} (epochs = 10, seed = 7).")
+    example = f"For example {keyword} (epochs = 10, seed = 7)."
+    return parse_options(cursor, keyword, example, name=Cursor.hyperparameter)
 
 
 def parse_options(
-    cursor: Cursor, keyword: str, hint: str, empty: str = "Leave it out, or give an option."
+    cursor: Cursor,
+    keyword: str,
+    hint: str,
+    empty: str = "Leave it out, or give an option.",
+    name: Callable[[Cursor, str], Name] = Cursor.own_name,
 ) -> tuple[Option, ...]:
-    """Read ``(name = value, ...)`` after ``keyword``."""
+    """Read ``(name = value, ...)`` after ``keyword``; ``name`` reads a name."""
     low, high = cursor.open_bracket(keyword, hint)
     if low == high:
         cursor.fail(f"{keyword} is empty", cursor.span(low - 1, high + 1), empty)
     options: list[Option] = []
     for item in cursor.items(low, high):
-        option = _parse_option(cursor, *item)
-        if any(option.name.value.lower() == earlier.name.value.lower() for earlier in options):
+        option = _parse_option(cursor, *item, name)
+        if any(option.name.qualified == earlier.name.qualified for earlier in options):
             cursor.fail(f'the option "{option.name.value}" is given twice', option.name.span)
         options.append(option)
     return tuple(options)
 
 
-def _parse_option(cursor: Cursor, low: int, high: int) -> Option:
+def _parse_option(cursor: Cursor, low: int, high: int, read: Callable[[Cursor, str], Name]) -> Option:
     resume, cursor.index = cursor.index, low
-    name = cursor.own_name("an option")
+    name = read(cursor, "an option")
     if not (cursor.index < high and cursor.accept_symbol("=", ":=", "=>")):
         cursor.unexpected(f'"=" after the option {name.value}', f"For example {name.value} = 1.")
     if cursor.index == high:

@@ -6,11 +6,13 @@ connection that has it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from grouplearn.catalog.checks.tables import SCHEMA
 from grouplearn.catalog.predicting_connections import PREDICTION
-from grouplearn.catalog.records import ModelDefinition
+from grouplearn.catalog.records import ModelDefinition, StoredModel
 from grouplearn.models.definition import ROW
-from grouplearn.models.forms.form import SqlForm, function_select
+from grouplearn.models.forms.form import function_select
 from grouplearn.models.forms.routed import (
     ModelTables,
     PredictedRows,
@@ -27,38 +29,62 @@ _FUNCTION = "grouplearn_predictions"
 _CALLED, _PLAIN = "__grouplearn_called", "__grouplearn_plain"
 
 
-def macro_sql(
-    definition: ModelDefinition, model: str, name: str, endpoint: Endpoint, form: SqlForm, database: str | None
-) -> tuple[str, str]:
+def macro_sql(model: StoredModel, name: str, endpoint: Endpoint, database: str | None) -> tuple[str, str]:
     """Return the statement that creates a macro of a model under a qualified name: the part before its query, and the query.
 
     A macro's names are looked up in the reader's default database; unqualified names let the model survive renaming or
     copying the file. ``database`` is where its tables are looked up by default, if that has models; None for the default
     database.
     """
-    place = database_parameter(definition)
-    parameters, relation = parameters_of(definition, endpoint)
-    head = f"CREATE MACRO {name}({', '.join([*parameters, f'{place} := NULL'])}) AS TABLE "
-    given = f"""CASE WHEN {place} IS NOT NULL THEN '"' || replace({place}, '"', '""') || '".'"""
+    parameters, relation = parameters_of(model.definition, endpoint)
+    parameters.append(f"{database_parameter(model.definition)} := NULL")
+    head = f"CREATE MACRO {name}({', '.join(parameters)}) AS TABLE "
+    return head, endpoint_query(model, endpoint, database, Rows(relation))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What an endpoint is asked for: the rows of a relation, and the groups of a table, in which ``{}`` are all."""
+
+    relation: str
+    groups: str = "{}"
+
+
+def endpoint_query(model: StoredModel, endpoint: Endpoint, database: str | None, rows: Rows) -> str:
+    """Return the query of an endpoint's macro; ``database`` as in ``macro_sql``."""
+    definition, form, relation = model.definition, model.form, rows.relation
     if form.reason and endpoint.predicts:  # which finds its tables by itself
-        called = function_select(definition, f"predict({given} ELSE '' END || {literal(model)}, {ROW})", relation)
+        given = _given(definition)
+        called = function_select(definition, f"predict({given} ELSE '' END || {literal(model.id)}, {ROW})", relation)
         predicted = _called_or_plain(called, _refused(definition, form.reason, relation), "predict")
-        return head, answered(endpoint, ModelTables(definition, model, str), predicted)
-    known = "" if database is None else f" WHEN {_has_models(database)} THEN {literal(identifier(database) + '.')}"
-    place = f"{given}{known} ELSE '' END"
+        return answered(endpoint, ModelTables(definition, model.id, str), predicted)
+    place = database_prefix(definition, database)
 
     def tables(table_name: str) -> str:
-        return f"query_table({place} || {literal(qualified(SCHEMA, table_name))})"
+        found = f"query_table({place} || {literal(qualified(SCHEMA, table_name))})"
+        return rows.groups.format(found) if table_name == "groups" else found
 
-    own = ModelTables(definition, model, tables)
+    own = ModelTables(definition, model.id, tables)
     if not endpoint.predicts:
-        return head, answered(endpoint, own, "")
-    plain = form.select(PredictedRows(definition, model, tables, relation))
+        return answered(endpoint, own, "")
+    plain = form.select(PredictedRows(definition, model.id, tables, relation))
     if not form.is_slow:
-        return head, answered(endpoint, own, plain)
-    call = f"{_FUNCTION}({place} || {literal(model)}, {evaluated_row(definition)})"
+        return answered(endpoint, own, plain)
+    call = f"{_FUNCTION}({place} || {literal(model.id)}, {evaluated_row(definition)})"
     either = _called_or_plain(function_select(definition, call, relation), plain, _FUNCTION)
-    return head, answered(endpoint, own, either)
+    return answered(endpoint, own, either)
+
+
+def database_prefix(definition: ModelDefinition, database: str | None) -> str:
+    """Return the SQL of what stands before the names of catalog tables; ``database`` as in ``macro_sql``."""
+    known = "" if database is None else f" WHEN {_has_models(database)} THEN {literal(identifier(database) + '.')}"
+    return f"{_given(definition)}{known} ELSE '' END"
+
+
+def _given(definition: ModelDefinition) -> str:
+    """Return the beginning of a CASE of the macro's parameter for the database."""
+    place = database_parameter(definition)
+    return f"""CASE WHEN {place} IS NOT NULL THEN '"' || replace({place}, '"', '""') || '".'"""
 
 
 def answered(endpoint: Endpoint, model: ModelTables, predicted: str) -> str:

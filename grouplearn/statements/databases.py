@@ -16,11 +16,12 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog import models, naming
 from grouplearn.catalog.checks.tables import SCHEMA
 from grouplearn.catalog.checks.trust import Guard
+from grouplearn.catalog.combinations import Combination, combination_at, combination_of
 from grouplearn.catalog.identities import Identity, identity_at, schemas_of
 from grouplearn.catalog.lookup.attached import Attachments, attachments_of, in_transaction
 from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.rows import recorded_runs
-from grouplearn.catalog.schema import ensure_schema, seen_once
+from grouplearn.catalog.schema import Location, ensure_schema, seen_once
 from grouplearn.errors import ConflictError, NotSupportedHere, ReadOnlyError
 from grouplearn.failures import StatementInterrupted
 from grouplearn.messages import Span, did_you_mean
@@ -146,7 +147,35 @@ class Databases:
                 if model is not None:
                     return model
         self.of(name, checker)  # raises if there is no such database or schema
+        self.refuse_several(name, checker)
         raise recorded_runs.unknown_model(self._connection, checker, name.name, name.span, name.qualified)
+
+    def combination(self, name: QualifiedName) -> Combination | None:
+        """Return the model of several learners that a name means, or None."""
+        for place in self.places(name):
+            if identity_at(self._connection, *place, name.name) is not None:
+                return None
+            found = combination_at(self._connection, *place, name.name)
+            if found is not None:
+                return found
+        return None
+
+    def refuse_several(self, name: QualifiedName, checker: SqlChecker) -> None:
+        """Raise if a name means a model of several learners."""
+        found = self.combination(name)
+        if found is not None:
+            message = f'model "{name.name}" is of several learners, and this statement takes a model of one'
+            listed = " or ".join(part.name for part in found.members)
+            raise checker.error(message, name.span, f"Write {listed} in its place.")
+
+    def refuse_member(self, model: Location, span: Span, checker: SqlChecker) -> None:
+        """Raise if a model is a part of one of several learners, which would lose it."""
+        found = combination_of(self._connection, model)
+        if found is not None:
+            whole = found.location.name
+            hint = f"DROP, ALTER or TRAIN OR REPLACE MODEL {whole} changes all of them."
+            message = f'model "{model.name}" belongs to model "{whole}", which chooses among learners'
+            raise checker.error(message, span, hint)
 
     def identity(self, name: QualifiedName, checker: SqlChecker) -> Identity:
         """As ``model``, for a model that may be damaged: only its place is read. ``of`` explains ``gone``."""

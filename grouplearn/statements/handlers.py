@@ -28,15 +28,15 @@ from grouplearn.parser.statements import (
     StopTrial,
     TrainModel,
 )
-from grouplearn.statements import models, settings, train
+from grouplearn.statements import models, settings, several, train
 from grouplearn.statements import resume as resuming
 from grouplearn.statements import transfer as transferring
 from grouplearn.statements.context import StatementContext
 
 #: Each takes the statement, its checker and its context, and returns a SELECT of the result.
 HANDLERS: Mapping[type, Callable[[Any, SqlChecker, StatementContext], str]] = {
-    TrainModel: train.train,
-    ExplainTrain: train.explain,
+    TrainModel: several.train,
+    ExplainTrain: several.explain,
     ResumeModel: train.resume,
     RetryFailed: train.retry,
     ShowModels: models.show_models,

@@ -10,11 +10,13 @@ from contextlib import nullcontext
 from grouplearn.amounts import counted
 from grouplearn.bind.alter import bind_added, bind_trial
 from grouplearn.bind.bind import bind_learner
+from grouplearn.bind.several import member_name
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.catalog import models, views
 from grouplearn.catalog.checks.fragments import one_query
 from grouplearn.catalog.checks.invalid_rows import refuse_invalid_rows
 from grouplearn.catalog.checks.unreadable import doubtful, unreadable
+from grouplearn.catalog.combinations import Combination, combination_at
 from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import Location
 from grouplearn.errors import BindError, ModelExists
@@ -50,6 +52,7 @@ from grouplearn.sqltext import folded, identifier
 from grouplearn.statements import result_sql
 from grouplearn.statements.context import StatementContext
 from grouplearn.statements.workflow.trial_control import IN_TRAINING, AddCommand, StopCommand, TrialControl
+from grouplearn.store import combined
 from grouplearn.store import writer as store
 from grouplearn.store.left_over import drop_left_over, left_over
 
@@ -101,6 +104,8 @@ def describe_model(statement: DescribeModel, checker: SqlChecker, at: StatementC
     if control is not None and control.plan is not None:
         return _trials_sql(control, control.plan)
     with at.databases.transaction():
+        if (several := at.databases.combination(statement.name)) is not None:
+            return models.describe_several_sql(several, combined.members_of(at.connection, several))
         return result_sql.fixed(at.connection, models.describe_sql(at.databases.model(statement.name, checker)))
 
 
@@ -169,7 +174,12 @@ def drop(statement: DropModel, checker: SqlChecker, at: StatementContext) -> str
 
 
 def _dropped(name: QualifiedName, location: Location, checker: SqlChecker, at: StatementContext) -> bool:
+    several = combination_at(at.connection, location.catalog, location.schema, location.name)
+
     def drop_it() -> bool:
+        if several is not None:
+            combined.drop(at.connection, several)
+            return True
         dropped = store.drop(at.connection, location.catalog, location.schema, location.name)
         return dropped or drop_left_over(at.connection, location)
 
@@ -178,8 +188,10 @@ def _dropped(name: QualifiedName, location: Location, checker: SqlChecker, at: S
 
 def _location(name: QualifiedName, checker: SqlChecker, at: StatementContext, if_exists: bool) -> Location | None:
     """Return where a model, or what remains of it, is; None if there is nothing, with IF EXISTS."""
+    if (several := at.databases.combination(name)) is not None:
+        return several.location
     try:
-        return at.databases.identity(name, checker).location
+        found = at.databases.identity(name, checker).location
     except BindError:
         for catalog, schema in at.databases.places(name):
             location = Location(catalog, schema, name.name)
@@ -188,12 +200,17 @@ def _location(name: QualifiedName, checker: SqlChecker, at: StatementContext, if
         if if_exists:
             return None
         raise
+    at.databases.refuse_member(found, name.span, checker)
+    return found
 
 
 def rename(statement: RenameModel, checker: SqlChecker, at: StatementContext) -> str:
     """Give a model another name."""
+    if (several := at.databases.combination(statement.name)) is not None:
+        return _rename_several(several, statement, checker, at)
     model = at.databases.model(statement.name, checker)
     location = model.location
+    at.databases.refuse_member(location, statement.name.span, checker)
     at.databases.refuse_change(location.catalog, statement.name.span, checker)
     new_name = statement.new_name.value
     conflict = store.exists(
@@ -213,6 +230,25 @@ def rename(statement: RenameModel, checker: SqlChecker, at: StatementContext) ->
     if not at.databases.write(location.catalog, rename_it, statement.name.span, checker):
         at.databases.model(statement.name, checker)  # raises: another connection has renamed or dropped it meanwhile
     return result_sql.notice(f"model {statement.name.name} is now {new_name}")
+
+
+def _rename_several(several: Combination, statement: RenameModel, checker: SqlChecker, at: StatementContext) -> str:
+    location, new_name = several.location, statement.new_name
+    at.databases.refuse_change(location.catalog, statement.name.span, checker)
+    others = [] if folded(new_name.value) == folded(location.name) else [(new_name.value, several.learners[0])]
+    others += [(member_name(new_name.value, each), each) for each in several.learners if others]
+    for name, learner in others:
+        suffixes, macros = views.suffixes_of(learner), views.macros_of(learner)
+        place = at.connection, location.catalog, location.schema, name
+        conflict = store.exists(*place, suffixes=suffixes, macros=macros)
+        if conflict is not None:
+            raise ModelExists(conflict.message, text=checker.text, span=new_name.span)
+
+    def rename_it() -> None:
+        combined.rename(at.connection, several, new_name.value)
+
+    at.databases.write(location.catalog, rename_it, statement.name.span, checker)
+    return result_sql.notice(f"model {statement.name.name} is now {new_name.value}")
 
 
 def evaluate(statement: EvaluateModel, checker: SqlChecker, at: StatementContext) -> str:

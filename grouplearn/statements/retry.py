@@ -44,6 +44,7 @@ from grouplearn.statements.notes.notes import seen_in_groups
 from grouplearn.statements.workflow import planning, refitting, training
 from grouplearn.statements.workflow.replacing import refuse_failures
 from grouplearn.statements.workflow.scheduled import RunControls
+from grouplearn.store import combined
 from grouplearn.store import retrying as kept
 from grouplearn.store.keeping import KeptModels, keep_models
 from grouplearn.store.retrying import FailedGroup, Record
@@ -243,7 +244,8 @@ class _Retry:
             known, span = self.model.definition, self.statement.name.span
             refuse_failures(known, outcome, lost, before, span, self.checker)
             run = keep_models(connection, before, known, outcome, lost)
-            return kept.replace_failed(connection, self.model, failed, run.outcome, shown=shown), run
+            with combined.changing(connection, location):
+                return kept.replace_failed(connection, self.model, failed, run.outcome, shown=shown), run
 
         return databases.write(location.catalog, store_it, self.statement.name.span, self.checker)
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 
 from grouplearn import sqltext
 from grouplearn.bind.bind import bind
+from grouplearn.bind.bound import BoundTrain
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog import views
 from grouplearn.catalog.checks.trust import trained_here
+from grouplearn.catalog.combinations import combination_at
 from grouplearn.catalog.identities import Identity, identity_at
 from grouplearn.catalog.lookup import search_path
 from grouplearn.catalog.notes import DataNotes, with_kept
@@ -49,13 +51,13 @@ from grouplearn.statements.workflow.finishing import finish
 from grouplearn.statements.workflow.replacing import replacing
 from grouplearn.statements.workflow.scheduled import RunControls
 from grouplearn.statements.workflow.trial_control import IN_TRAINING
+from grouplearn.store import combined
 from grouplearn.store import writer as store
-from grouplearn.store.keeping import KeptModels
 from grouplearn.store.left_over import hint_for_occupied_place
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class Place:
     """The model's place: database, schema, path of the database's file, and the identity of the model that it replaces."""
 
     catalog: str
@@ -65,7 +67,7 @@ class _Place:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class Read:
     """The plan of a statement and its rows, read in one transaction."""
 
     physical: PhysicalPlan
@@ -74,7 +76,18 @@ class _Read:
 
 
 @dataclass(frozen=True, slots=True)
-class _Trained:
+class Finished:
+    """A newly trained model that is not stored: its plan, how each unit ran, and what was seen in its rows."""
+
+    physical: PhysicalPlan
+    choice: Choice
+    definition: ModelDefinition
+    outcome: RunOutcome
+    seen: DataNotes
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
     """A newly trained and stored model: its plan, its identity, how each unit ran, and what was seen in its rows."""
 
     physical: PhysicalPlan
@@ -87,19 +100,23 @@ class _Trained:
 
 def train(statement: TrainModel, checker: SqlChecker, at: StatementContext) -> str:
     """Carry out TRAIN, and return a query of the best trial of each group."""
-    trained = _Training(statement, checker, at).run()
+    trained = Training(statement, checker, at).run()
     if trained is None:
-        return _nothing_trained(statement)
+        return nothing_trained(statement)
     with _stored(statement, at):
         calibration.note_run(trained.physical, trained.choice, trained.units, checker.outside)
+    return result_sql.arranged(best_sql(trained, at), trained.definition, at)
+
+
+def best_sql(trained: Trained, at: StatementContext) -> str:
+    """Return the query of the best trial of each group."""
     bound = trained.physical.bound
     validated = bound.holdout.kind != "none"
     place = trained.definition, trained.model, bound.catalog
-    best = views.best_sql(at.connection, *place, validated=validated, seen=trained.seen)
-    return result_sql.arranged(best, trained.definition, at)
+    return views.best_sql(at.connection, *place, validated=validated, seen=trained.seen)
 
 
-class _Training:
+class Training:
     """One TRAIN; with ``every`` (EXPLAIN ANALYZE), all operators are candidates."""
 
     def __init__(
@@ -108,50 +125,65 @@ class _Training:
         self._statement, self._checker, self._at, self._every = statement, checker, at, every
         self._began = time.time()
 
-    def run(self) -> _Trained | None:
+    def run(self) -> Trained | None:
         """Train and store the model; None if it exists and IF NOT EXISTS was given."""
         at, checker = self._at, self._checker
         with ExitStack() as until_stored:
             with at.databases.transaction(storing=True):
-                place = self._place()
+                place = self.place()
                 if place is None:
                     return None
-                self._refuse_read_only(place)
+                self.refuse_read_only(place)
                 directory = until_stored.enter_context(RunDirectory.beside(place.file, checker.outside.refusal))
-                read = self._read(place, directory)
-            return self._trained(read, place, directory)
+                bound = self.bound(place)
+                read = self.read(bound, place, directory)
+            return self._trained(self.finished(read, place, directory), place, directory)
 
-    def _place(self) -> _Place | None:
+    def place(self) -> Place | None:
+        """Return where the model is to be stored; None if it exists and IF NOT EXISTS was given."""
         at, name = self._at, self._statement.name
         catalog, schema = at.databases.of(name, self._checker)
         if self._exists(catalog, schema):
             return None
-        replaced = identity_at(at.connection, catalog, schema, name.name) if self._statement.replace else None
-        return _Place(catalog, schema, at.databases.file(catalog), replaced)
+        if self._statement.replace:
+            at.databases.refuse_member(Location(catalog, schema, name.name), name.span, self._checker)
+        return self.replacing(catalog, schema)
 
-    def _refuse_read_only(self, place: _Place) -> None:
+    def replacing(self, catalog: str, schema: str) -> Place:
+        """Return the place there, with the model that is replaced."""
+        at, name = self._at, self._statement.name.name
+        replaced = identity_at(at.connection, catalog, schema, name) if self._statement.replace else None
+        return Place(catalog, schema, at.databases.file(catalog), replaced)
+
+    def refuse_read_only(self, place: Place) -> None:
+        """Raise if no model can be stored there."""
         databases, span = self._at.databases, self._statement.name.span
         reason = "a model cannot be stored in it, so nothing was trained"
         hint = "Open it without read_only, or name another one."
         databases.refuse_namesake(span, self._checker)
         databases.refuse_read_only(place.catalog, span, self._checker, reason, hint)
 
-    def _read(self, place: _Place, directory: RunDirectory) -> _Read:
-        at, checker, statement = self._at, self._checker, self._statement
-        views = names_of_views(at.connection)
-        bound = bind(checker, statement, place.catalog, place.schema, at.settings, views)
+    def bound(self, place: Place) -> BoundTrain:
+        """Return the bound statement."""
+        at, views = self._at, names_of_views(self._at.connection)
+        return bind(self._checker, self._statement, place.catalog, place.schema, at.settings, views)
+
+    def read(self, bound: BoundTrain, place: Place, directory: RunDirectory, *, alone: bool = True) -> Read:
+        """Return the plan and the rows; a run that is not ``alone`` cannot be resumed."""
+        at, checker = self._at, self._checker
         limit = bound.options.placement.memory_limit
         with database_within(at.connection, limit, at.settings):
             physical = planning.planned(at.connection, checker, bound)
             refuse_nothing(checker, bound, physical.stats.groups)
             refuse_excess(checker, physical)
             training.prepare(physical, at.cancelled)
-            directory.durable = resuming.is_durable(physical, place.file, checker, directory.closed)
+            directory.durable = alone and resuming.is_durable(physical, place.file, checker, directory.closed)
             kept = 0 if directory.durable else limit
             dataset, groups = extract(at.connection, checker, bound, physical.stats, directory, kept)
-        return _Read(physical, dataset, groups)
+        return Read(physical, dataset, groups)
 
-    def _trained(self, read: _Read, place: _Place, directory: RunDirectory) -> _Trained | None:
+    def finished(self, read: Read, place: Place, directory: RunDirectory) -> Finished:
+        """Train the model."""
         at = self._at
         choice = planning.choose(read.physical, at.cancelled, every=self._every)
         physical = planning.settled(read.physical, choice)
@@ -168,29 +200,29 @@ class _Training:
             work = training.begun(physical, choice, job, at.cancelled, self._began)
             outcome = training.run(work, RunControls(at.progress, at.cancelled, control, ledger))
         stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
-        seen = seen_in_rows(job, stored, outcome, physical)
-        found = self._store(stored, outcome, place, directory)
-        if found is None:
-            return None
-        model, kept = found
-        ran = {result.unit.id: MeasuredUnit(result.worked, result.epochs) for result in outcome.units}
-        return _Trained(physical, choice, kept.definition, model, ran, with_kept(seen, kept.notes))
+        return Finished(physical, choice, stored, outcome, seen_in_rows(job, stored, outcome, physical))
 
-    def _store(
-        self, stored: ModelDefinition, outcome: RunOutcome, place: _Place, directory: RunDirectory
-    ) -> tuple[str, KeptModels] | None:
-        """Return the identity of the stored model, and what was stored.
+    def stored(self, finished: Finished, directory: RunDirectory) -> Trained:
+        """Store the model in the transaction of the caller; raises ModelExists if the place is taken."""
+        at, statement = self._at, self._statement
+        kept = replacing(finished.definition, finished.outcome, statement.name.span, self._checker, at)
+        run = kept.definition, kept.outcome
+        at_place = at.connection, finished.physical.bound.catalog, finished.definition.schema, finished.definition.name
+        if statement.replace and (before := combination_at(*at_place)) is not None:
+            combined.drop(at.connection, before)
+        model = store.write(at.connection, *run, replace=statement.replace, identity=directory.identity)
+        units = finished.outcome.units
+        ran = {result.unit.id: MeasuredUnit(result.worked, result.epochs) for result in units}
+        seen = with_kept(finished.seen, kept.notes)
+        return Trained(finished.physical, finished.choice, kept.definition, model, ran, seen)
 
-        None if another connection stored one and IF NOT EXISTS was given.
-        """
+    def _trained(self, finished: Finished, place: Place, directory: RunDirectory) -> Trained | None:
+        """Store the model; None if another connection stored one and IF NOT EXISTS was given."""
         at, statement = self._at, self._statement
 
-        def store_it() -> tuple[str, KeptModels] | None:
-            kept = replacing(stored, outcome, statement.name.span, self._checker, at)
-            run = kept.definition, kept.outcome
+        def store_it() -> Trained | None:
             try:
-                model = store.write(at.connection, *run, replace=statement.replace, identity=directory.identity)
-                return model, kept
+                return self.stored(finished, directory)
             except ModelExists as error:  # another connection has stored it meanwhile
                 if self._exists(place.catalog, place.schema):
                     return None
@@ -271,9 +303,9 @@ def _analyze(statement: ExplainTrain, checker: SqlChecker, at: StatementContext)
         hint = "EXPLAIN TRAIN shows the plan; after TRAIN, the table grouplearn.units has every unit as it ran."
         message = f"EXPLAIN ANALYZE compares one round with its plan, and OVER {search.method.upper()} runs several"
         raise checker.error(message, search.span, hint)
-    trained = _Training(statement.train, checker, at, every=True).run()
+    trained = Training(statement.train, checker, at, every=True).run()
     if trained is None:
-        return _nothing_trained(statement.train)
+        return nothing_trained(statement.train)
     physical, way = trained.physical, trained.physical.bound.learner.way
     units = table(physical.bound.catalog, "units")
     query = f"SELECT unit, worker, started, ended, loaded + fetched, kind FROM {units} WHERE model = ?::UUID"
@@ -304,5 +336,6 @@ def _stored(statement: TrainModel, at: StatementContext) -> AbstractContextManag
     return cancellable(at.cancelled, message)
 
 
-def _nothing_trained(statement: TrainModel) -> str:
+def nothing_trained(statement: TrainModel) -> str:
+    """Return the result of a statement whose model exists already."""
     return result_sql.notice(f"model {statement.name.name} exists already; nothing was trained")

@@ -73,6 +73,9 @@ def import_model(statement: ImportModel, checker: SqlChecker, at: StatementConte
     catalog, schema = databases.of(statement.name, checker)
     name = statement.name.name
     place = Location(catalog, schema, name)
+    if statement.replace:
+        databases.refuse_member(place, statement.name.span, checker)
+        databases.refuse_several(statement.name, checker)
     conflict = store.exists(con, catalog, schema, name, replace=statement.replace)
     if conflict is not None and conflict.is_model and statement.if_not_exists:
         return result_sql.notice(f"model {name} exists already; nothing was imported")

@@ -17,6 +17,7 @@ from grouplearn.catalog.checks.fragments import query_of
 from grouplearn.catalog.checks.invalid_rows import refuse_invalid_rows
 from grouplearn.catalog.checks.tables import SCHEMA
 from grouplearn.catalog.checks.trust import check
+from grouplearn.catalog.combinations import combination_at, identity_of
 from grouplearn.catalog.identities import Identity, identity_at
 from grouplearn.catalog.models import load_definition
 from grouplearn.catalog.records import ModelDefinition, RunOutcome, StoredModel
@@ -88,6 +89,8 @@ def exists(
     ``suffixes`` are the suffixes of the views that it will have, ``macros`` those of its macros.
     """
     model = identity_at(con, catalog, schema, name)
+    if model is None and (combination := combination_at(con, catalog, schema, name)) is not None:
+        model = identity_of(con, combination)
     if model is not None and not replace:
         return NameTaken("model", model.location.name)
     if folded(schema) == SCHEMA:
@@ -297,24 +300,24 @@ def create_objects(
         # A view looks up names without a database in its own database, even if that is later attached under another name.
         query, comment = views.view_sql(definition, model, None, suffix)
         statements.append(f"CREATE VIEW {target} AS {checked(query)}")
-        statements.append(f"COMMENT ON VIEW {target} IS {_shown(comment)}")
+        statements.append(f"COMMENT ON VIEW {target} IS {shown(comment)}")
     default = folded(location.catalog) == folded(current_database(con))
     database = None if default else location.catalog
     for endpoint in definition.output.endpoints:
         macro = location.sql(endpoint.suffix)
-        head, query = macro_sql(definition, model, macro, endpoint, form, database)
+        head, query = macro_sql(StoredModel(model, location, definition, form), macro, endpoint, database)
         statements.append(head + checked(query))
-        statements.append(f"COMMENT ON MACRO TABLE {macro} IS {_shown(macro_comment(definition, endpoint))}")
-    _run(con, statements)
+        statements.append(f"COMMENT ON MACRO TABLE {macro} IS {shown(macro_comment(definition, endpoint))}")
+    run(con, statements)
 
 
-def _run(con: duckdb.DuckDBPyConnection, statements: Iterable[str]) -> None:
+def run(con: duckdb.DuckDBPyConnection, statements: Iterable[str]) -> None:
     """Run statements as one text."""
     con.execute("\n;\n".join(statements))
     views_changed(con)
 
 
-def _shown(comment: str) -> str:
+def shown(comment: str) -> str:
     """Return a comment as a literal for COMMENT ON, which accepts no expressions; people read it."""
     return literal(visible_lines(comment))
 
@@ -346,24 +349,25 @@ def drop_identity(con: duckdb.DuckDBPyConnection, model: Identity) -> None:
 
 
 def _drop(con: duckdb.DuckDBPyConnection, model: Identity, objects: _Objects) -> None:
-    _run(con, [*_drops(model, objects), *_deletes(model.location.catalog, model.id)])
+    run(con, [*_drops(model, objects), *_deletes(model.location.catalog, model.id)])
     prediction.dropped(con, model.location.catalog, model.id)
 
 
 def delete_rows(con: duckdb.DuckDBPyConnection, catalog: str, model: str) -> None:
     """Delete the rows of a model without views and macro."""
-    _run(con, _deletes(catalog, model))
+    run(con, _deletes(catalog, model))
 
 
 def _deletes(catalog: str, model: str) -> list[str]:
     return [f"DELETE FROM {table(catalog, part)} WHERE model = '{model}'::UUID" for part in TABLES]
 
 
-def _drop_objects(con: duckdb.DuckDBPyConnection, model: StoredModel | Identity) -> None:
+def drop_objects(con: duckdb.DuckDBPyConnection, model: StoredModel | Identity) -> None:
+    """Drop the views and macros of a model."""
     location = model.location
     dropped = _drops(model, _objects(con, location.catalog, location.schema, location.name))
     if dropped:
-        _run(con, dropped)
+        run(con, dropped)
 
 
 def _drops(model: StoredModel | Identity, objects: _Objects) -> list[str]:
@@ -397,7 +401,7 @@ def rename(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str,
             raise ModelExists(conflict.message)
     ensure_schema(con, catalog)
     check(con, model.definition)
-    _drop_objects(con, model)
+    drop_objects(con, model)
     con.execute(
         f"UPDATE {table(catalog, 'models')} SET model_name = {literal(new_name)} WHERE model = '{model.id}'::UUID"
     )
@@ -410,7 +414,7 @@ def rename(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, name: str,
 
 def renew(con: duckdb.DuckDBPyConnection, model: StoredModel, identity: str, form: SqlForm) -> None:
     """Give a model another identity in its rows, views and macro, where the macro predicts in ``form``."""
-    _drop_objects(con, model)
+    drop_objects(con, model)
     for part in TABLES:
         own = f"WHERE model = '{model.id}'::UUID"
         con.execute(f"UPDATE {table(model.location.catalog, part)} SET model = '{identity}'::UUID {own}")

@@ -95,3 +95,13 @@ CREATE TABLE grouplearn.configs (
 );
 COMMENT ON TABLE grouplearn.configs IS 'One row per point of the search space.';
 COMMENT ON COLUMN grouplearn.configs.parameters IS 'Hyperparameters as text; the model''s view casts them to their types.';
+
+CREATE TABLE grouplearn.combinations (
+  schema_name VARCHAR NOT NULL,
+  model_name VARCHAR NOT NULL,
+  learners VARCHAR[] NOT NULL,
+  statement VARCHAR NOT NULL
+);
+COMMENT ON TABLE grouplearn.combinations IS 'One row per model of several learners. Each learner has a model of its own, named after both: m__gbdt.';
+COMMENT ON COLUMN grouplearn.combinations.learners IS 'In the order of the statement; the first of equally good ones is the best.';
+COMMENT ON COLUMN grouplearn.combinations.statement IS 'The TRAIN statement as written.';

@@ -41,6 +41,8 @@ _TAKERS: Mapping[str, tuple[str, ...]] = {
     "interval": ("pbt",),
     "search_scope": procedures.PROCEDURES,
 }
+#: The options that are about the search.
+SEARCH_OPTIONS = tuple(_TAKERS)
 
 
 #: Why operators that divide units do not run a search that continues networks from round to round.

@@ -10,6 +10,7 @@ import duckdb
 
 from grouplearn.catalog import naming
 from grouplearn.catalog.checks.tables import SCHEMA
+from grouplearn.catalog.combinations import combination_at
 from grouplearn.catalog.lookup import search_path
 from grouplearn.catalog.lookup.attached import Attachments, attachments_of
 from grouplearn.catalog.lookup.callers import callers
@@ -155,6 +156,11 @@ def find(
             f"the model was replaced or dropped after this query or its transaction began\n\nHint: {remedy}"
         )
     others = [(database, schema, name) for database, _, schema, name in _some(con) if catalog in (None, database)]
+    for place, name in meant_by(reference, here):
+        if catalog in (None, place[0]) and (several := combination_at(con, *place, name)) is not None:
+            names = " or ".join(literal(each.name) for each in several.members)
+            remedy = f"Write FROM {name}_predict(...), which chooses for each row, or {names} in place of {literal(reference)}."
+            raise data_error(f'model "{reference}" is of several learners, and predict takes one\n\nHint: {remedy}')
     hint = naming.hint(reference, others, here)
     known = {naming.reference(model, here) for model in others if folded(model[2]) != folded(reference)}
     told = f"\n\nHint: {hint}" if hint else naming.listed(sorted(known))

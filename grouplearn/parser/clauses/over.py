@@ -49,12 +49,12 @@ def _parse_dimension(cursor: Cursor, low: int, high: int, is_grid: bool) -> InLi
 
 def _parse_parameters(cursor: Cursor) -> tuple[tuple[Name, ...], bool]:
     if not cursor.peek().is_symbol("("):
-        return (cursor.own_name("a hyperparameter"),), False
+        return (cursor.hyperparameter("a hyperparameter"),), False
     low, high = cursor.open_bracket("OVER")
     resume, names = cursor.index, []
     for start, stop in cursor.items(low, high):
         cursor.index = start
-        names.append(cursor.own_name("a hyperparameter"))
+        names.append(cursor.hyperparameter("a hyperparameter"))
         if cursor.index < stop:
             cursor.unexpected('"," or ")"')
     if not names:
@@ -102,9 +102,9 @@ def _parse_between(cursor: Cursor, parameter: Name, high: int) -> Between:
 
 
 def _reject_repeated(cursor: Cursor, dimensions: tuple[InList | Between, ...]) -> None:
-    seen: set[str] = set()
+    seen: set[tuple[str | None, str]] = set()
     for dimension in dimensions:
         for name in (dimension.parameter,) if isinstance(dimension, Between) else dimension.parameters:
-            if name.value.lower() in seen:
+            if name.qualified in seen:
                 cursor.fail(f'the hyperparameter "{name.value}" is listed twice', name.span)
-            seen.add(name.value.lower())
+            seen.add(name.qualified)

@@ -150,6 +150,14 @@ class Cursor:
         name = self.name(what)
         return name if quoted else Name(name.value.lower(), name.span)
 
+    def hyperparameter(self, what: str) -> Name:
+        """Read the name of a hyperparameter or an option, before which its learner may stand: ``[learner.]name``."""
+        first = self.own_name(what)
+        if not self.accept_symbol("."):
+            return first
+        name = self.own_name(what)
+        return Name(name.value, Span(first.span.start, name.span.end), first.value)
+
     def model_name(self) -> QualifiedName:
         """Read ``[catalog.][schema.]name``."""
         parts = [self.name("a model name")]

@@ -1,0 +1,105 @@
+"""The view and the macros of several learners: for each group those of the learner that is best on the rows held out.
+
+Of equally good learners the first is taken, and learners of which no rows were held out come last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from grouplearn.catalog import views
+from grouplearn.catalog.records import StoredModel
+from grouplearn.models.definition import ROW
+from grouplearn.models.forms.routed import GROUP, ROUTED, SHOWN, CatalogTables, free_parameter, routed_cte, rows_cte
+from grouplearn.models.outputs.output import Endpoint
+from grouplearn.prediction.macro import Rows, database_prefix, endpoint_query, parameters_of
+from grouplearn.sqltext import identifier, literal
+
+_CHOSEN, _PART = "__grouplearn_chosen", "__grouplearn_part{}"
+#: The place of a learner among the others, and its name.
+_PLACE, _LEARNER = "__grouplearn_place", "__grouplearn_learner"
+#: The place of a row in its source. Members leave out our other columns, whose names begin with two underscores.
+_NUMBER = "grouplearn_row_number"
+
+
+def view_sql(members: Sequence[StoredModel]) -> tuple[str, str]:
+    """Return the query of the model table of several learners, and its comment."""
+    first = members[0].definition
+    parts = []
+    for place, member in enumerate(members):
+        query, comment = views.view_sql(member.definition, member.id, None, "")
+        learner = literal(member.definition.learner)
+        parts.append(f"SELECT {place} AS {_PLACE}, {learner} AS {_LEARNER}, * FROM ({query})")
+    keys = [identifier(name) for name in views.distinct(key.name for key in first.keys)]
+    learner = identifier(views.distinct([*(key.name for key in first.keys), "learner"])[-1])
+    within = ", ".join([*keys, "model_level", "is_best"])
+    ranked = f"row_number() OVER (PARTITION BY {within} ORDER BY {_order(first.greater_is_better, f'valid_{first.metric}')}) = 1"
+    hidden = ", ".join([_PLACE, _LEARNER, *keys])
+    columns = [*keys, f"{_LEARNER} AS {learner}"]
+    columns.append(f"* EXCLUDE ({hidden}) REPLACE (is_best AND {ranked} AS is_best)")
+    told = " Where is_best, the learner is the best of its group."
+    return f"SELECT {', '.join(columns)} FROM ({' UNION ALL BY NAME '.join(parts)})", comment + told
+
+
+def macro_sql(members: Sequence[StoredModel], name: str, endpoint: Endpoint, database: str | None) -> tuple[str, str]:
+    """Return the statement that creates a macro of several learners, as ``macro.macro_sql`` does of one model."""
+    every = replace(members[0].definition, items=tuple(item for each in members for item in each.definition.items))
+    parameters, relation = parameters_of(every, endpoint)
+    others = [parameter for each in members for parameter in parameters_of(each.definition, endpoint)[0][1:]]
+    place = free_parameter(every, "database")
+    databases = [f"{free_parameter(each.definition, 'database')} := NULL" for each in members]
+    parameters = list(dict.fromkeys([*parameters, *others, f"{place} := NULL", *databases]))
+    head = f"CREATE MACRO {name}({', '.join(parameters)}) AS TABLE "
+    prefix = database_prefix(every, database)
+    chosen = _chosen(members, lambda table: f"query_table({prefix} || {literal(f'grouplearn.{table}')})")
+    queries = [
+        endpoint_query(
+            member,
+            endpoint,
+            database,
+            Rows(_PART.format(number)) if endpoint.predicts else Rows("", _groups_of(number)),
+        )
+        for number, member in enumerate(members)
+    ]
+    if not endpoint.predicts:
+        return head, f"WITH {chosen} {' UNION ALL '.join(f'FROM ({query})' for query in queries)}"
+    keyed = replace(every, items=(), missing_group="parent" if every.missing_group == "parent" else "null")
+    ctes = [
+        chosen,
+        rows_cte(keyed, relation, f"{ROW}.*, row_number() OVER () AS {_NUMBER}"),
+        routed_cte(keyed, _CHOSEN, otherwise="0", kind="MATERIALIZED "),
+        *(
+            f"{_PART.format(number)} AS (SELECT {SHOWN} FROM {ROUTED} WHERE {GROUP} = {number})"
+            for number, _ in enumerate(members)
+        ),
+    ]
+    predicted = " UNION ALL ".join(f"FROM ({query})" for query in queries)
+    return head, f"WITH {', '.join(ctes)} SELECT * EXCLUDE ({_NUMBER}) FROM ({predicted}) ORDER BY {_NUMBER} ASC"
+
+
+def _order(greater_is_better: bool, value: str) -> str:
+    return f"{identifier(value)} {'DESC' if greater_is_better else 'ASC'} NULLS LAST, {_PLACE} ASC"
+
+
+def _chosen(members: Sequence[StoredModel], tables: CatalogTables) -> str:
+    """Return the CTE of the groups that have a model: their level and keys, and as ``group_id`` the number of their learner."""
+    parts = []
+    for number, member in enumerate(members):
+        place = member.definition.metrics.index(member.definition.metric) + 1
+        same = "t.model = g.model AND t.group_id = g.group_id AND t.config = g.best"
+        parts.append(
+            f"SELECT {number} AS {_PLACE}, g.level, g.keys, t.valid[{place}] AS value FROM {tables('groups')} AS g"
+            f" JOIN {tables('trials')} AS t ON {same} WHERE g.model = '{member.id}'::UUID AND t.model = '{member.id}'::UUID"
+        )
+    order = _order(members[0].definition.greater_is_better, "value")
+    # Names are qualified, as DuckDB puts a macro's parameter ``level`` in place of a column of that name.
+    ranked = f"row_number() OVER (PARTITION BY p.level, p.keys ORDER BY {order}) = 1"
+    every = " UNION ALL ".join(parts)
+    return f"{_CHOSEN} AS (SELECT p.{_PLACE} AS group_id, p.level, p.keys FROM ({every}) AS p QUALIFY {ranked})"
+
+
+def _groups_of(number: int) -> str:
+    """Return the format of the table of groups without those for which another learner is chosen."""
+    same = "c.level = g.level AND c.keys IS NOT DISTINCT FROM g.keys"
+    return f"(SELECT g.* FROM {{}} AS g SEMI JOIN {_CHOSEN} AS c ON c.group_id = {number} AND {same})"
