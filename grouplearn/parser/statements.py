@@ -19,7 +19,7 @@ NO_SPAN = Span(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """An identifier, unquoted, and its position; ``learner`` is that of a hyperparameter written ``learner.name``."""
+    """An identifier, unquoted, and its position; ``learner`` is the first part of a hyperparameter ``learner.name``."""
 
     value: str
     span: Span = field(default=NO_SPAN, compare=False)

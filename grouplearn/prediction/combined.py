@@ -1,6 +1,6 @@
 """The view and the macros of several learners: for each group those of the learner that is best on the rows held out.
 
-Of equally good learners the first is taken, and learners of which no rows were held out come last.
+The first of equally good learners is taken; learners of which no rows were held out come last.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def test_every_table_and_column_is_typed_and_tables_are_documented(con):
     assert {name for name, _ in tables} == {
         "models", "groups", "configs", "trials", "curves", "artifacts", "units", "errors", "trees", "nodes", "layers",
         "factors", "leaves",
-        "schema_version",
+        "schema_version", "combinations",
     }  # fmt: skip
     assert all(comment for _, comment in tables)
 
