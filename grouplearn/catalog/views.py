@@ -97,7 +97,7 @@ def where(model: str, *others: str) -> str:
 def _trials(definition: ModelDefinition, model: str, catalog: str | None) -> View:
     best = ("is_best", "t.is_best")
     chosen = [("method", _method(catalog))] if _chooses(definition) else []
-    columns = [*trial_columns(definition), *chosen, *_result(definition), best, ("error", "t.error")]
+    columns = [*trial_columns(definition), *chosen, *_result(definition, catalog), best, ("error", "t.error")]
     return columns, f"{joined(catalog)} WHERE {where(model)}"
 
 
@@ -113,13 +113,18 @@ def _method(catalog: str | None) -> str:
     return f"CASE WHEN t.is_best THEN ({found}) END"
 
 
-def _result(definition: ModelDefinition) -> list[tuple[str, str]]:
+def _result(definition: ModelDefinition, catalog: str | None) -> list[tuple[str, str]]:
     metrics = [
         (f"{part}_{metric}", f"t.{part}[{place}]")
         for place, metric in enumerate(definition.metrics, start=1)
         for part in ("train", "valid")
     ]
     rows = [(name, f"g.{name}") for name in ("n_rows", "n_train", "n_valid", "n_skipped")]
+    factors = f"{table(catalog, 'factors')} AS f WHERE f.model = g.model AND f.group_id = g.group_id"
+    rows += [
+        (name, f"(SELECT CAST(sum(f.value) AS BIGINT) FROM {factors} AND f.part = {literal(part)})")
+        for name, part in definition.output.counted.items()
+    ]
     return [
         *rows,
         ("status", "t.status"),

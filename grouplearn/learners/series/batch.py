@@ -118,7 +118,7 @@ def _counted(of: IntArray, rows: BoolArray) -> Iterator[tuple[int, int]]:
 
 
 #: The tensors of a model.
-PARTS = frozenset({"fitted", "size", "first", "mean", "deviation", "scale"})
+PARTS = frozenset({"fitted", "size", "first", "missing", "mean", "deviation", "scale"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +144,7 @@ class FittedSeries:
         sizes = np.bincount(batch.of[known], minlength=batch.n_series)
         equal = {
             "size": sizes.astype(np.float64),
+            "missing": np.bincount(batch.of[np.isnan(batch.y)], minlength=batch.n_series).astype(np.float64),
             "first": (batch.first + batch.sizes - sizes).astype(np.float64),
             "mean": self.mean,
             "deviation": np.where(np.isfinite(self.deviation), self.deviation, UNKNOWN),

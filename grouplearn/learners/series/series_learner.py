@@ -91,7 +91,8 @@ class Forecaster(VectorLearner):
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
         """Return the model of S series with H steps to come.
 
-        ``fitted`` are their one-step forecasts, of series s the next ``size`` [s], from the step ``first`` [s] on. ``mean`` and
+        ``fitted`` are their one-step forecasts, of series s the next ``size`` [s], from the step ``first`` [s] on; ``missing``
+        (S,) counts their steps without a value. ``mean`` and
         ``deviation`` (S · H,) are those of the steps after them, ``scale`` (S · 2,) as in ``SeriesBatch.scale``.
         """
         del problem, configs
@@ -114,7 +115,7 @@ class Forecaster(VectorLearner):
             return "a tensor is not a list of numbers in double precision"
         sizes = {name: tensors[name].size for name in PARTS}
         count, lengths = sizes["first"], tensors["size"]
-        if not count or (sizes["size"], sizes["scale"]) != (count, 2 * count):
+        if not count or (sizes["size"], sizes["missing"], sizes["scale"]) != (count, count, 2 * count):
             return "it has another number of lengths or scales than of series"
         if sizes["mean"] != sizes["deviation"] or not sizes["mean"] or sizes["mean"] % count:
             return "its forecasts and their deviations are not of the same steps"
@@ -126,7 +127,7 @@ class Forecaster(VectorLearner):
 
     def vectors(self, artifact: Artifact) -> list[Vector]:
         """Return of each series the one-step forecasts with the first step, forecasts and deviations with the last step, and
-        scales; and the method with its note, if there is anything to say."""
+        scales with the number of missing steps; and the method with its note, if there is anything to say."""
         tensors = artifact.tensors
         first, size = tensors["first"], tensors["size"].astype(np.int64)
         last = first + size - 1
@@ -134,7 +135,7 @@ class Forecaster(VectorLearner):
             name: [*tensors[name].reshape(first.size, -1)] for name in ("mean", "deviation", "scale")
         }
         cut["fitted"] = np.split(tensors["fitted"], np.cumsum(size)[:-1])
-        values = {"fitted": first, "mean": last, "deviation": last, "scale": np.zeros(first.size)}
+        values = {"fitted": first, "mean": last, "deviation": last, "scale": tensors["missing"]}
         own = tensors.get(methods.PART, np.array([])), float(tensors.get(methods.NOTE, np.zeros(1))[0])
         return [
             *(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +46,7 @@ class Forecast(Output):
     shown = ("prediction", "lower", "upper")
     metrics = FORECASTS
     vectors = VectorSql((*_PARTS, "method"), _GIVEN, _scored, place=_SERIES)
+    counted = MappingProxyType({"n_missing": "scale"})
     endpoints: tuple[Endpoint, ...] = (PREDICT, FORECAST, FITTED, ANOMALIES)
 
     def select(self, scored: Scored) -> str:

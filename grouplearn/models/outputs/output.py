@@ -98,6 +98,8 @@ class Output(ABC):
     endpoints: tuple[Endpoint, ...] = (PREDICT,)
     #: How SQL scores rows by models that are vectors; None if there is no such SQL.
     vectors: VectorSql | None = None
+    #: Further numbers of a group in the model table by name: the part of vectors whose values are summed.
+    counted: Mapping[str, str] = MappingProxyType({})
     #: Further metrics of EVALUATE by name, weighted means over rows: SQL of a row's value over the columns of ``select`` and the
     #: label ``metric.TARGET``.
     measured: Mapping[str, str] = MappingProxyType({})
