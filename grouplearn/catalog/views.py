@@ -103,7 +103,7 @@ def _trials(definition: ModelDefinition, model: str, catalog: str | None) -> Vie
 
 def _chooses(definition: ModelDefinition) -> bool:
     """Return whether the learner chooses a method for each series."""
-    return registry.is_known(definition.learner) and getattr(registry.learner(definition.learner), "chooses", False)
+    return registry.is_known(definition.learner) and registry.learner(definition.learner).declaration.chooses_method
 
 
 def _method(catalog: str | None) -> str:

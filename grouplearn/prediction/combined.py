@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from grouplearn.catalog import views
 from grouplearn.catalog.records import StoredModel
+from grouplearn.learners.series.lagged import PREFIX
 from grouplearn.models.definition import ROW
 from grouplearn.models.forms.routed import GROUP, ROUTED, SHOWN, CatalogTables, free_parameter, routed_cte, rows_cte
 from grouplearn.models.outputs.output import Endpoint
@@ -29,7 +30,7 @@ def view_sql(members: Sequence[StoredModel]) -> tuple[str, str]:
     parts = []
     for place, member in enumerate(members):
         query, comment = views.view_sql(member.definition, member.id, None, "")
-        learner = literal(member.definition.learner)
+        learner = literal(member.definition.learner.removeprefix(PREFIX))
         parts.append(f"SELECT {place} AS {_PLACE}, {learner} AS {_LEARNER}, * FROM ({query})")
     keys = [identifier(name) for name in views.distinct(key.name for key in first.keys)]
     learner = identifier(views.distinct([*(key.name for key in first.keys), "learner"])[-1])

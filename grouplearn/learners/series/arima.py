@@ -69,7 +69,6 @@ class Arima(SeriesLearner):
     Source: Box & Jenkins 1970; Hyndman & Khandakar 2008; statsforecast.
     """
 
-    chooses = True
     declaration = Declaration(
         name="arima",
         summary="ARIMA with seasons, chosen per series by AICc (statsforecast)",
@@ -79,6 +78,7 @@ class Arima(SeriesLearner):
         form="vectors",
         handles_missing=True,
         takes_series=True,
+        chooses_method=True,
         requires=Requirement("statsforecast", "grouplearn[forecast]", _library),
         cost=SeriesCost(Coefficients(0.0, 5e-3, 0.0, 0.0, 1e-8, 2e-1, 1e-5)),
     )

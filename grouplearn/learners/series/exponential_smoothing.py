@@ -43,7 +43,6 @@ class ExponentialSmoothing(SeriesLearner):
     Source: Hyndman, Koehler, Ord & Snyder 2008; R: ets().
     """
 
-    chooses = True
     declaration = Declaration(
         name="exponential_smoothing",
         summary="level, trend and season (ETS), chosen per series by AICc",
@@ -53,6 +52,7 @@ class ExponentialSmoothing(SeriesLearner):
         form="vectors",
         handles_missing=True,
         takes_series=True,
+        chooses_method=True,
         cost=SeriesCost(Coefficients(0.0, 2e-4, 0.0, 0.0, 1e-8, 1e-3, 1e-5)),
     )
 

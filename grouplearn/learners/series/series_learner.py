@@ -158,8 +158,6 @@ class SeriesLearner(Forecaster, StackLearner):
     """
 
     access: ClassVar[AccessPattern] = replace(SUMS, words="whole series")
-    #: Whether it chooses the method of each series.
-    chooses: ClassVar[bool] = False
 
     @abstractmethod
     def fit(self, config: Config, batch: SeriesBatch, cancelled: Callable[[], bool]) -> FittedSeries:

@@ -38,7 +38,6 @@ class Theta(SeriesLearner):
     Source: Assimakopoulos & Nikolopoulos 2000; Fiorucci et al. 2016; R: thetaf().
     """
 
-    chooses = True
     declaration = Declaration(
         name="theta",
         summary="the theta method: half trend, half smoothed level",
@@ -48,6 +47,7 @@ class Theta(SeriesLearner):
         form="vectors",
         handles_missing=True,
         takes_series=True,
+        chooses_method=True,
         cost=SeriesCost(Coefficients(0.0, 5e-6, 0.0, 0.0, 1e-8, 1e-4, 1e-5)),
     )
 
