@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from grouplearn.bind.bind import bind_learner
@@ -29,8 +29,6 @@ from grouplearn.parser.statements import (
     ValidateSample,
 )
 
-#: Options of TRAIN that are left out for learners that have no epochs.
-_OF_EPOCHS = ("epochs", "early_stopping")
 #: What decides which steps judge a series.
 _OF_STEPS = ("season_length", "horizon")
 #: The share of rows held out where the usual default holds out none.
@@ -118,11 +116,16 @@ class Several:
         found = []
         for option in self.statement.options:
             own = option.name.value in WITH_OPTIONS and option.name.learner is None
-            several = bool(self.statement.other_learners)
-            without_epochs = several and option.name.value in _OF_EPOCHS and not _has_epochs(learner)
-            if (own and not without_epochs) or (not own and self._is_for(name, learner, [option.name])):
+            if (own and not self._is_of_others(learner, option.name.value)) or (
+                not own and self._is_for(name, learner, [option.name])
+            ):
                 found.append(replace(option, name=Name(option.name.value, option.name.span)))
         return tuple(found)
+
+    def _is_of_others(self, learner: Learner, option: str) -> bool:
+        """Whether an option of TRAIN is about epochs, and another learner has them but this one does not."""
+        counts = _OF_EPOCHS.get(option)
+        return counts is not None and not counts(learner) and any(counts(self.learner(each)) for each in self.names)
 
     def _search(self, name: Name, learner: Learner) -> Search | None:
         search, found = self.statement.search, []
@@ -215,7 +218,14 @@ def _takes_features(learner: Learner) -> bool:
 
 
 def _has_epochs(learner: Learner) -> bool:
-    return learner.declaration.default_epochs is not None or has_rounds(learner)
+    return learner.declaration.default_epochs is not None
+
+
+#: Options of TRAIN that are left out for learners that have no epochs, and which learners these are not.
+_OF_EPOCHS: Mapping[str, Callable[[Learner], bool]] = {
+    "epochs": _has_epochs,
+    "early_stopping": lambda learner: _has_epochs(learner) or has_rounds(learner),
+}
 
 
 def _unqualified(dimension: InList | Between) -> InList | Between:
