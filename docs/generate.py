@@ -27,6 +27,7 @@ from grouplearn.learners.series.lagged import STRATEGY
 from grouplearn.learners.series.lags import CALLS as LAGS
 from grouplearn.learners.series.lags import DIFFERENCES
 from grouplearn.models.label import Label
+from grouplearn.models.outputs.forecast import Forecast
 from grouplearn.models.outputs.output import Output
 from grouplearn.models.outputs.outputs import OUTPUTS
 from grouplearn.schedule.operators import OPERATORS
@@ -204,7 +205,9 @@ def metrics() -> str:
 
 def _task(label: Label, output: type[Output]) -> str:
     """Return what a learner of such outputs does; forecasts are of numbers, as other predictions are."""
-    return label.name if OUTPUTS.get(label, output) is output else output.__name__.lower()
+    if OUTPUTS.get(label, output) is output:
+        return label.name
+    return (Forecast if issubclass(output, Forecast) else output).__name__.lower()
 
 
 def exceptions() -> str:

@@ -14,6 +14,7 @@ from grouplearn.learners.contract.optional import GrowsTrees
 from grouplearn.learners.contract.problem import FeatureBlock
 from grouplearn.learners.linear import learners as linear
 from grouplearn.learners.neural.mlp import Mlp
+from grouplearn.learners.series.deep.deepar import DeepAr
 from grouplearn.learners.series.lagged import PREFIX, Lagged
 from grouplearn.learners.series.learners import LEARNERS as SERIES
 from grouplearn.learners.trees.gbdt import Gbdt
@@ -35,6 +36,7 @@ LEARNERS: Mapping[str, Learner] = MappingProxyType(
             KMeans(),
             Pca(),
             *SERIES,
+            DeepAr(),
         )
     }
 )

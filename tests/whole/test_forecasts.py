@@ -9,7 +9,7 @@ import pytest
 import grouplearn
 from grouplearn.learners import registry
 
-#: Without arima, whose series take a second each; see tests/learners/test_arima.py.
+#: Without arima, whose series take a second each, see tests/learners/test_arima.py, and deepar, see test_sampled_forecasts.py.
 LEARNERS = [
     name
     for name, each in registry.LEARNERS.items()

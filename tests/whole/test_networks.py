@@ -226,7 +226,7 @@ LINE 1: TRAIN MODEL m USING dense PREDICT busy FEATURES (fixed) FROM pictures WI
     "TRAIN MODEL m USING dens PREDICT busy FEATURES (fixed) FROM pictures": """
 unknown learner "dens"
 Learners: linear_regression, logistic_regression, poisson_regression, linear_svm, gbdt, random_forest, mlp, kmeans, pca, \
-seasonal_naive, exponential_smoothing, theta, croston, arima, unet, \
+seasonal_naive, exponential_smoothing, theta, croston, arima, deepar, unet, \
 dense
 
 LINE 1: TRAIN MODEL m USING dens PREDICT busy FEATURES (fixed) FROM pictures

@@ -40,7 +40,7 @@ class Declaration:
       outermost.
     - ``takes_series``: a group's rows are a series in the order of a time; its only feature is the step of a row.
       ``takes_panel``: they may be many series, learned by one model, and have features that are known ahead: after the step
-      comes the number of a row's series, then FEATURES.
+      comes the number of a row's series, then FEATURES. ``needs_many_series``: one teaches it little, and a note says so.
     - ``chooses_method``: models say by which method a series is forecast.
     - ``draws``: training draws random numbers; stacks have a seed for each group.
     - ``refused``: names that hyperparameters have elsewhere, and what to say of them. ``metric_of_classes``: the default metric
@@ -64,6 +64,7 @@ class Declaration:
     takes_series: bool = False
     takes_panel: bool = False
     chooses_method: bool = False
+    needs_many_series: bool = False
     draws: bool = False
     refused: Mapping[str, str] = field(default_factory=dict, hash=False)
     metric_of_classes: str | None = None

@@ -14,7 +14,7 @@ from grouplearn.data.frequency import Frequency
 from grouplearn.data.shard import FloatArray
 from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.series import methods
-from grouplearn.models.metrics.forecasts import UNKNOWN
+from grouplearn.models.metrics.forecasts import GRID, JUDGED, UNKNOWN
 from grouplearn.models.state import Tensors
 
 IntArray = npt.NDArray[np.int64]
@@ -119,12 +119,15 @@ def _counted(of: IntArray, rows: BoolArray) -> Iterator[tuple[int, int]]:
 
 #: The tensors of a model.
 PARTS = frozenset({"fitted", "size", "first", "missing", "mean", "deviation", "scale"})
+#: The tensor that models of sampled forecasts have, too, and the places in it of the quantiles that metrics judge.
+QUANTILES = "quantiles"
+_JUDGED = [GRID.index(round(each, 2)) for each in JUDGED]
 
 
 @dataclass(frozen=True, slots=True)
 class FittedSeries:
     """What a method makes of G series: one-step forecasts ``fitted`` (n,), and for H steps after the last the ``mean`` and the
-    ``deviation`` of forecasts, (G, H).
+    ``deviation`` of forecasts, (G, H), and of sampled ones the ``quantiles`` of ``GRID`` (G, H, 101).
 
     ``fitted`` is NaN before the first forecast, ``deviation`` where it is unknown. ``loss`` (G,) is what the method minimises.
     ``method`` (G,) is how each is forecast, where that is chosen, and ``note`` (G,) why simply; see ``methods``.
@@ -137,6 +140,7 @@ class FittedSeries:
     converged: BoolArray
     method: Sequence[str] = ()
     note: methods.Notes | None = None
+    quantiles: FloatArray | None = None
 
     def tensors(self, batch: SeriesBatch, scale: FloatArray, models: int) -> Mapping[str, Ragged]:
         """Return the tensors of so many ``models``, of as many of these series each, see ``SeriesLearner.finalize``."""
@@ -149,6 +153,7 @@ class FittedSeries:
             "mean": self.mean,
             "deviation": np.where(np.isfinite(self.deviation), self.deviation, UNKNOWN),
             "scale": np.where(np.isfinite(scale), scale, UNKNOWN),
+            **({} if self.quantiles is None else {QUANTILES: self.quantiles}),
         }
         flat = {name: Ragged.of_equal(np.ascontiguousarray(each).reshape(-1), models) for name, each in equal.items()}
         own = {} if self.note is None else methods.tensors(self.method or [""] * models, self.note)
@@ -156,15 +161,18 @@ class FittedSeries:
 
 
 def scores_at(x: FloatArray, of: IntArray, models: Mapping[str, Ragged] | Tensors) -> FloatArray:
-    """Return the scores (n, 4) of rows by the models ``of`` each row: mean, deviation, and the two scales.
+    """Return the scores (n, 4) of rows by the models ``of`` each row: mean, deviation, and the two scales; by sampled forecasts
+    (n, 15), with the quantiles that metrics judge, which are for the past those of the first step to come, moved.
 
     ``x`` (n, d) has a row's step, and in models of many series the number of its series. Before the end of a series scores
     are its one-step forecasts; before its start, beyond the horizon and of another series NaN.
     """
     ragged = {
-        name: each if isinstance(each, Ragged) else Ragged.of([each]) for name, each in models.items() if name in PARTS
+        name: each if isinstance(each, Ragged) else Ragged.of([each])
+        for name, each in models.items()
+        if name in {*PARTS, QUANTILES}
     }
-    found = np.full((len(x), 4), np.nan)
+    found = np.full((len(x), 4 + len(_JUDGED) * (QUANTILES in ragged)), np.nan)
     series, known = _series_of(x, of, ragged["first"])
     n_fitted = ragged["size"].values.astype(np.int64)
     n_steps = np.repeat(ragged["mean"].sizes // np.maximum(ragged["first"].sizes, 1), ragged["first"].sizes)
@@ -178,8 +186,11 @@ def scores_at(x: FloatArray, of: IntArray, models: Mapping[str, Ragged] | Tensor
     values = np.concatenate([ragged["fitted"].values, [np.nan]])
     found[inside, 0] = np.where(past, values[np.where(past, before, -1)], ragged["mean"].values[after])
     found[inside, 1] = ragged["deviation"].values[after]
-    found[inside, 2:] = ragged["scale"].values.reshape(-1, 2)[series]
-    found[:, 1:][found[:, 1:] == UNKNOWN] = np.nan
+    found[inside, 2:4] = ragged["scale"].values.reshape(-1, 2)[series]
+    found[:, 1:4][found[:, 1:4] == UNKNOWN] = np.nan
+    if QUANTILES in ragged:
+        shift = np.where(past, found[inside, 0] - ragged["mean"].values[after], 0.0)
+        found[inside, 4:] = shift[:, None] + ragged[QUANTILES].values.reshape(-1, len(GRID))[after][:, _JUDGED]
     return found
 
 

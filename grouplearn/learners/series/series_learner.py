@@ -20,7 +20,7 @@ from grouplearn.learners.contract.learner import Vector, VectorLearner
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import SolvedStack, StackLearner
 from grouplearn.learners.series import methods
-from grouplearn.learners.series.batch import PARTS, FittedSeries, SeriesBatch, scores_at
+from grouplearn.learners.series.batch import PARTS, QUANTILES, FittedSeries, SeriesBatch, scores_at
 from grouplearn.learners.unsupervised.solved import SolvedVectors
 from grouplearn.models.label import Label
 from grouplearn.models.metrics.forecasts import FORECASTS, sums_of_runs
@@ -101,7 +101,7 @@ class Forecaster(VectorLearner):
         return Artifact("tensors", own)
 
     def score(self, label: Label, artifact: Artifact, x: Matrix) -> FloatArray:
-        """Return mean, deviation and scales at the rows' steps, (n, 4)."""
+        """Return the scores at the rows' steps, (n, 4), or (n, 15) of sampled forecasts."""
         del label
         return scores_at(np.asarray(x, np.float64), np.zeros(x.shape[0], np.int64), artifact.tensors)
 
@@ -132,16 +132,19 @@ class Forecaster(VectorLearner):
         first, size = tensors["first"], tensors["size"].astype(np.int64)
         last = first + size - 1
         cut: dict[str, Sequence[FloatArray]] = {
-            name: [*tensors[name].reshape(first.size, -1)] for name in ("mean", "deviation", "scale")
+            name: [*tensors[name].reshape(first.size, -1)]
+            for name in ("mean", "deviation", "scale", QUANTILES)
+            if name in tensors
         }
         cut["fitted"] = np.split(tensors["fitted"], np.cumsum(size)[:-1])
-        values = {"fitted": first, "mean": last, "deviation": last, "scale": tensors["missing"]}
+        values = {"fitted": first, "mean": last, "deviation": last, "scale": tensors["missing"], QUANTILES: last}
         own = tensors.get(methods.PART, np.array([])), float(tensors.get(methods.NOTE, np.zeros(1))[0])
         return [
             *(
                 Vector(name, number + 1, cut[name][number], float(value[number]))
                 for number in range(first.size)
                 for name, value in values.items()
+                if name in cut
             ),
             *([Vector(methods.PART, 1, *own)] if own[0].size or own[1] else []),
         ]

@@ -26,24 +26,35 @@ LEVEL = 0.9
 UNKNOWN = -1.0
 #: Deviations from the mean to the ends of that interval.
 WIDTH = NormalDist().inv_cdf((1 + LEVEL) / 2)
-#: The quantiles whose losses wql sums, and their deviations from the mean.
-_QUANTILES = tuple(number / 10 for number in range(1, 10))
-_DEVIATIONS = tuple(NormalDist().inv_cdf(quantile) for quantile in _QUANTILES)
+#: The probabilities of the quantiles that a sampled forecast keeps of each step.
+GRID = (0.005, *(number / 100 for number in range(1, 100)), 0.995)
+#: Those that metrics judge: the ends of the interval, and between them the ones whose losses wql sums.
+JUDGED = ((1 - LEVEL) / 2, *(number / 10 for number in range(1, 10)), (1 + LEVEL) / 2)
+#: Their deviations from the mean of a normal distribution.
+DEVIATIONS = (-WIDTH, *(NormalDist().inv_cdf(quantile) for quantile in JUDGED[1:-1]), WIDTH)
+#: The numbers of a score before its quantiles, if it has any.
+_SCORES = 4
 
 
 def sums_of_runs(
     scores: FloatArray, y: FloatArray, weight: FloatArray, start: npt.NDArray[np.int64]
 ) -> dict[str, FloatArray]:
-    """Return the sums of runs of rows with ``scores`` (n, c, 4), (G, c) each: those of the rows that have a forecast.
+    """Return the sums of runs of rows with ``scores`` (n, c, k), (G, c) each: those of the rows that have a forecast.
 
-    Scores are the mean, the deviation, and the mean absolute and squared errors of the seasonal naive forecast.
+    Scores are the mean, the deviation, and the mean absolute and squared errors of the seasonal naive forecast. Then may
+    follow the quantiles ``JUDGED``; without them the distribution is normal.
     """
-    mean, deviation, scale, scale_square = (scores[:, :, number] for number in range(4))
+    mean, deviation, scale, scale_square = (scores[:, :, number] for number in range(_SCORES))
     label, w = y[:, None], np.where(np.isfinite(mean), weight[:, None], 0.0)
     with np.errstate(all="ignore"):  # what is not known is NaN, and its weight is 0
         error = label - mean
-        absolute, width = np.abs(error), WIDTH * deviation
-        beyond = np.maximum(absolute - width, 0.0)
+        absolute = np.abs(error)
+        if scores.shape[2] > _SCORES:
+            quantiles = [scores[:, :, _SCORES + number] for number in range(len(JUDGED))]
+        else:
+            quantiles = [mean + at * deviation for at in DEVIATIONS]
+        low, high = quantiles[0], quantiles[-1]
+        beyond = np.maximum(np.maximum(low - label, label - high), 0.0)
         each = {
             "weight": np.ones_like(mean),
             "absolute": absolute,
@@ -53,11 +64,11 @@ def sums_of_runs(
             "of_both": 2 * absolute / (np.abs(label) + np.abs(mean)),
             "scaled": absolute / scale,
             "scaled_square": error**2 / scale_square,
-            "interval": (2 * width + 2 / (1 - LEVEL) * beyond) / scale,
-            "covered": np.where(np.isfinite(width), (absolute <= width).astype(np.float64), np.nan),
+            "interval": (high - low + 2 / (1 - LEVEL) * beyond) / scale,
+            "covered": np.where(np.isfinite(high), ((low <= label) & (label <= high)).astype(np.float64), np.nan),
             "quantile": sum(
-                np.maximum(quantile * (error - at * deviation), (quantile - 1) * (error - at * deviation))
-                for quantile, at in zip(_QUANTILES, _DEVIATIONS, strict=True)
+                np.maximum(quantile * (label - at), (quantile - 1) * (label - at))
+                for quantile, at in zip(JUDGED[1:-1], quantiles[1:-1], strict=True)
             ),
         }
         each["of_both"] = np.where(absolute == 0, 0.0, each["of_both"])
@@ -93,11 +104,11 @@ _SQL: Mapping[str, str] = {
     "of_both": "CASE WHEN y = p THEN 0 ELSE 2 * abs(y - p) / (abs(y) + abs(p)) END",
     "scaled": "abs(y - p) / nullif(a, 0)",
     "scaled_square": "(y - p) ** 2 / nullif(b, 0)",
-    "interval": f"(2 * {WIDTH} * s + 2 / {1 - LEVEL} * greatest(abs(y - p) - {WIDTH} * s, 0)) / nullif(a, 0)",
-    "covered": f"CASE WHEN s IS NOT NULL THEN CAST(abs(y - p) <= {WIDTH} * s AS DOUBLE) END",
+    "interval": f"(q[-1] - q[1] + 2 / {1 - LEVEL} * greatest(q[1] - y, y - q[-1], 0)) / nullif(a, 0)",
+    "covered": "CASE WHEN q[1] IS NOT NULL THEN CAST(y BETWEEN q[1] AND q[-1] AS DOUBLE) END",
     "quantile": " + ".join(
-        f"greatest({q} * (y - p - {z} * s), {q - 1} * (y - p - {z} * s))"
-        for q, z in zip(_QUANTILES, _DEVIATIONS, strict=True)
+        f"greatest({quantile} * (y - q[{place}]), {quantile - 1} * (y - q[{place}]))"
+        for place, quantile in enumerate(JUDGED[1:-1], start=2)
     ),
 }
 
@@ -108,7 +119,7 @@ def _judged(_: Asked) -> Judged:
         name: f"CASE WHEN bool_and({sql} IS NOT NULL) FILTER (ok) THEN sum(w * ({sql})) FILTER (ok) END"
         for name, sql in _SQL.items()
     }
-    row = {"y": TARGET, "p": "prediction", "s": "deviation", "a": "scale", "b": "scale_square"}
+    row = {"y": TARGET, "p": "prediction", "q": "quantiles", "a": "scale", "b": "scale_square"}
     known = f"coalesce(isfinite({TARGET}), false) AND prediction IS NOT NULL"
     columns = "".join(f", {sql} AS {name}" for name, sql in sums.items())
     counts = "count(*) AS n_rows, count(*) FILTER (NOT ok) AS n_skipped, any_value(unit) AS unit, sum(w) FILTER (ok) AS total"
@@ -158,8 +169,8 @@ FORECASTS = Family(
             False,
             "2 / 9 · Σ of the losses of the quantiles 0.1 to 0.9 / Σ |y|; of quantile q the loss is max(q (y - ŷq), "
             "(q - 1) (y - ŷq))",
-            lambda sums: mean_of("quantile", "size")(sums) * (2 / len(_QUANTILES)),
-            f"{2 / len(_QUANTILES)} * quantile / nullif(size, 0)",
+            lambda sums: mean_of("quantile", "size")(sums) * (2 / len(JUDGED[1:-1])),
+            f"{2 / len(JUDGED[1:-1])} * quantile / nullif(size, 0)",
             always=False,
         ),
         Metric(

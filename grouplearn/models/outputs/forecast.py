@@ -8,8 +8,8 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from grouplearn.models.metrics.forecasts import FORECASTS, UNKNOWN, WIDTH
-from grouplearn.models.outputs.horizon import ANOMALIES, FITTED, FORECAST
+from grouplearn.models.metrics.forecasts import DEVIATIONS, FORECASTS, GRID, JUDGED, UNKNOWN
+from grouplearn.models.outputs.horizon import ANOMALIES, FITTED, FORECAST, SAMPLED_FORECAST
 from grouplearn.models.outputs.output import PREDICT, BoolArray, Endpoint, Output, Scored, list_array
 from grouplearn.models.outputs.vectors import FEATURES, VectorSql
 from grouplearn.models.state import FloatArray
@@ -35,6 +35,18 @@ def _scored(rows: str) -> str:
     return f"SELECT *, {', '.join(columns)} FROM ({place})"
 
 
+def _sampled(rows: str) -> str:
+    """Return the query that adds the quantiles, too: those of a past step are those of the first step to come, moved."""
+    ahead = "__grouplearn_place - len(__grouplearn_fitted)"
+    shift = f"CASE WHEN {ahead} < 1 THEN __grouplearn_s0 - __grouplearn_mean[1] WHEN {ahead} >= 1 THEN 0 END"
+    columns = [
+        f"{shift} + __grouplearn_quantiles[(greatest({ahead}, 1) - 1) * {len(GRID)} + {GRID.index(round(each, 2)) + 1}]"
+        f" AS __grouplearn_s{number}"
+        for number, each in enumerate(JUDGED, start=Forecast.n_scores)
+    ]
+    return f"SELECT *, {', '.join(columns)} FROM ({_scored(rows)})"
+
+
 class Forecast(Output):
     """A score is the mean of the forecast, its standard deviation, and the two errors of the seasonal naive forecast.
 
@@ -49,29 +61,32 @@ class Forecast(Output):
     counted = MappingProxyType({"n_missing": "scale"})
     endpoints: tuple[Endpoint, ...] = (PREDICT, FORECAST, FITTED, ANOMALIES)
 
+    def quantiles(self, scores: Sequence[str]) -> list[str]:
+        """Return the SQL of the quantiles that metrics judge, over the SQL of ``scores``."""
+        return [f"{scores[0]} + {at} * {scores[1]}" for at in DEVIATIONS]
+
     def select(self, scored: Scored) -> str:
-        """Return the forecast with its interval of level 0.9; with ``judged`` the deviation and the scales."""
-        low, high = (f"__grouplearn_s0 {sign} {WIDTH} * __grouplearn_s1" for sign in "-+")
-        columns = [scored.head, "__grouplearn_s0 AS prediction", f"{low} AS lower", f"{high} AS upper"]
-        if scored.judged:
-            names = ("deviation", "scale", "scale_square")
-            columns += [f"__grouplearn_s{number} AS {name}" for number, name in enumerate(names, start=1)]
+        """Return the forecast with its interval of level 0.9; with ``judged`` the quantiles and the scales."""
+        scores = [f"__grouplearn_s{number}" for number in range(self.n_scores)]
+        columns = [scored.head, *self._columns(scores, judged=scored.judged)]
         return f"SELECT {', '.join(columns)}, {scored.level} AS model_level FROM {scored.relation}"
 
     def columns(self, predicted: str, threshold: str, *, judged: bool = False) -> Sequence[str]:
         """Return the field ``value`` and the ends of the interval."""
         del threshold
-        deviation = f"{predicted}.predicted[1]"
-        ends = [
-            f"{predicted}.value {sign} {WIDTH} * {deviation} AS {name}"
-            for sign, name in (("-", "lower"), ("+", "upper"))
-        ]
-        more = ("deviation", "scale", "scale_square") if judged else ()
-        named = [
-            f"nullif({predicted}.predicted[{number}], 'nan'::DOUBLE) AS {name}"
-            for number, name in enumerate(more, start=1)
-        ]
-        return f"{predicted}.value AS prediction", *ends, *named
+        others = (f"nullif({predicted}.predicted[{number}], 'nan'::DOUBLE)" for number in range(1, self.n_scores))
+        return self._columns([f"{predicted}.value", *others], judged=judged)
+
+    def _columns(self, scores: Sequence[str], *, judged: bool) -> list[str]:
+        quantiles = self.quantiles(scores)
+        columns = [f"{scores[0]} AS prediction", f"{quantiles[0]} AS lower", f"{quantiles[-1]} AS upper"]
+        if judged:
+            columns += [
+                f"[{', '.join(quantiles)}] AS quantiles",
+                f"{scores[2]} AS scale",
+                f"{scores[3]} AS scale_square",
+            ]
+        return columns
 
     def outputs(self, score: FloatArray, classes: Sequence[int]) -> FloatArray:
         """Return the scores."""
@@ -85,9 +100,24 @@ class Forecast(Output):
     def fields(self, outputs: FloatArray, missing: BoolArray) -> Mapping[str, pa.Array]:
         """Return the mean, also as text, and the other scores as ``predicted``."""
         value = pa.array(np.ascontiguousarray(outputs[:, 0]), mask=missing)
-        others = list_array(outputs[:, 1:], np.full(len(outputs), 3), missing)
+        others = list_array(outputs[:, 1 : self.n_scores], np.full(len(outputs), self.n_scores - 1), missing)
         return {"value": value, "prediction": value.cast(pa.string()), "predicted": others}
 
     def value(self) -> int | None:
         """Return the place of the mean."""
         return 0
+
+
+class SampledForecast(Forecast):
+    """A score also has the quantiles that metrics judge, of a distribution of any form."""
+
+    width = Forecast.width + len(JUDGED)
+    n_scores = Forecast.n_scores + len(JUDGED)
+    vectors = VectorSql(
+        (*_PARTS, "quantiles"), {**_GIVEN, "__grouplearn_quantiles": "v.quantiles"}, _sampled, place=_SERIES
+    )
+    endpoints: tuple[Endpoint, ...] = (PREDICT, SAMPLED_FORECAST, FITTED, ANOMALIES)
+
+    def quantiles(self, scores: Sequence[str]) -> list[str]:
+        """Return the quantiles among the scores."""
+        return [*scores[Forecast.n_scores :]]

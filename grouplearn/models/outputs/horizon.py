@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 from grouplearn.data.frequency import Frequency
-from grouplearn.models.metrics.forecasts import UNKNOWN, WIDTH
+from grouplearn.models.metrics.forecasts import GRID, UNKNOWN, WIDTH
 from grouplearn.models.outputs.output import Endpoint, StoredModel
 from grouplearn.sqltext import identifier
 
@@ -50,20 +53,34 @@ def _polynomial(coefficients: list[str], x: str) -> str:
     return found
 
 
-def forecast_sql(model: StoredModel, predicted: str) -> str:
+def _interpolated(q: str) -> str:
+    """Return the SQL of the quantile of a probability ``q``, between the ``sampled`` ones of the step ``ahead``."""
+    near, count = "0.005", len(GRID)
+    place = (
+        f"CASE WHEN {q} < 0.01 THEN greatest(1 + ({q} - {near}) / {near}, 1)"
+        f" WHEN {q} > 0.99 THEN least({count - 1} + ({q} - 0.99) / {near}, {count}) ELSE 1 + 100 * {q} END"
+    )
+    begin = f"{count} * (ahead - 1)"
+    low, high = (f"sampled[{begin} + CAST({end}(r) AS BIGINT)]" for end in ("floor", "ceil"))
+    return f"list_transform([{place}], lambda r: {low} + (r - floor(r)) * ({high} - {low}))[1]"
+
+
+def forecast_sql(model: StoredModel, predicted: str, *, sampled: bool = False) -> str:
     """Return the SELECT of the steps after the end of each series: keys, step, time, forecast, and the ends of its interval.
 
     Parameters: ``horizon`` is the number of steps, all that are stored by default; ``level`` the probability of the interval;
-    ``quantiles`` are probabilities, whose quantiles become a column of that name.
+    ``quantiles`` are probabilities, whose quantiles become a column of that name. They are those that the model has ``sampled``,
+    or of a normal distribution.
     """
     del predicted
     time = model.definition.items[0]
     moment = Frequency.of(time.item.options).time("last + ahead", time.type)
-    columns = (("mean", "vector", "mean"), ("mean", "value", "last"), ("deviation", "vector", "deviation"))
+    columns = [("mean", "vector", "mean"), ("mean", "value", "last"), ("deviation", "vector", "deviation")]
+    columns += [("quantiles", "vector", "sampled")] if sampled else []
     parts = ", ".join(f"any_value({column}) FILTER (part = '{part}') AS {name}" for part, column, name in columns)
     series = f"SELECT group_id, place, {parts} FROM {model.table('factors')} GROUP BY group_id, place"
     asked = (
-        f"SELECT {quantile_sql('q')} AS width, coalesce({model.reachable}, steps) AS steps"
+        f"SELECT {'q' if sampled else quantile_sql('q')} AS width, coalesce({model.reachable}, steps) AS steps"
         f" FROM (SELECT (1 + {_checked('level')}) / 2 AS q, CAST(horizon AS BIGINT) AS steps)"
     )
     beyond = "error('the model has forecasts of ' || len(mean) || ' steps: TRAIN ... WITH (horizon = ' || steps || ')')"
@@ -76,14 +93,18 @@ def forecast_sql(model: StoredModel, predicted: str) -> str:
         f" ({series}) AS s ON s.group_id = g.id) ON true WHERE id IS NOT NULL"
     )
     mean, deviation = "mean[ahead]", f"nullif(deviation[ahead], {UNKNOWN})"
+    ends = [f"{mean} - width * {deviation}", f"{mean} + width * {deviation}"]
+    asked_for = f"{mean} + {deviation} * {quantile_sql('q')}"
+    if sampled:
+        ends, asked_for = [_interpolated("(1 - width)"), _interpolated("width")], _interpolated("q")
     selected = [
         *_keys(model),
         "CAST(ahead AS INTEGER) AS step",
         f"{moment} AS {identifier(time.item.name)}",
         f"{mean} AS prediction",
-        f"{mean} - width * {deviation} AS lower",
-        f"{mean} + width * {deviation} AS upper",
-        f"list_transform(quantiles, lambda q: {mean} + {deviation} * {quantile_sql('q')}) AS quantiles",
+        f"{ends[0]} AS lower",
+        f"{ends[1]} AS upper",
+        f"list_transform(quantiles, lambda q: {asked_for}) AS quantiles",
     ]
     shown = "COLUMNS(lambda c: c <> 'quantiles' OR quantiles IS NOT NULL)"
     return f"SELECT {shown} FROM (SELECT {', '.join(selected)} FROM ({rows}) ORDER BY id ASC, place ASC, ahead ASC)"
@@ -110,7 +131,7 @@ def anomalies_sql(model: StoredModel, predicted: str) -> str:
     label = f"CAST(({model.definition.target_sql}\n) AS DOUBLE)"
     factor = f"(SELECT {quantile_sql('q')} / {WIDTH} FROM (SELECT (1 + {_checked('level')}) / 2 AS q))"
     lower, upper = f"prediction - (prediction - lower) * {factor}", f"prediction + (upper - prediction) * {factor}"
-    outside = f"abs({label} - prediction) > (upper - prediction) * {factor}"
+    outside = f"({label} > {upper} OR {label} < {lower})"
     return f"SELECT * REPLACE ({lower} AS lower, {upper} AS upper), {outside} AS is_anomaly FROM ({predicted})"
 
 
@@ -140,6 +161,7 @@ FORECAST = Endpoint(
     predicts=False,
     select=forecast_sql,
 )
+SAMPLED_FORECAST = replace(FORECAST, select=partial(forecast_sql, sampled=True))
 FITTED = Endpoint("_fitted", (), "Steps of the past with ", predicts=False, select=fitted_sql)
 ANOMALIES = Endpoint(
     "_anomalies", (("src", None), ("level", "0.99")), "Rows and whether they are anomalies, with ", select=anomalies_sql

@@ -64,12 +64,15 @@ def _of_columns(physical: PhysicalPlan) -> Iterator[str]:
 
 
 def _of_series(bound: BoundTrain) -> Iterator[str]:
-    """Yield the note on the frequency and the season that the times of a series show."""
+    """Yield the notes on the frequency and the season that the times of a series show, and on groups of one series."""
     if bound.series is not None and bound.series.inferred:
         season = bound.configs[0].get("season_length")
         seasons = f", seasons of {season} steps" if season != 1 else ""
         steps = f"steps of {bound.series.frequency.words}{seasons}"
         yield f"{steps}, by the times in {shown_name(bound.series.time.text.strip())}"
+    own = bound.learner.declaration
+    if own.needs_many_series and bound.series is not None and not bound.series.keys:
+        yield f"{own.name} learned from one series per group, which is little: SERIES BY gives it many"
 
 
 def _of_times(times: Sequence[str]) -> Iterator[str]:

@@ -1,0 +1,1 @@
+"""A recurrent network that learns many series at once and samples their future."""
