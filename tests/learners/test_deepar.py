@@ -69,6 +69,9 @@ def test_densities_are_those_of_torch() -> None:
     theirs = distributions.NegativeBinomial(1 / alpha, alpha * mean / (1 + alpha * mean))
     torch.testing.assert_close(found, theirs.log_prob(y.double()))
     torch.testing.assert_close(theirs.variance, mean + alpha * mean**2)
+    softplus = torch.log1p(raw.double().exp())
+    torch.testing.assert_close(mean, scale.double() * softplus[:, 0], rtol=0, atol=1e-4)
+    torch.testing.assert_close(alpha, softplus[:, 1] / scale.double().sqrt(), rtol=0, atol=1e-5)
     (logit,), found = density("bernoulli")
     torch.testing.assert_close(found, distributions.Bernoulli(logits=logit).log_prob(y.clamp(max=1)))
 
@@ -207,6 +210,15 @@ def test_seasonal_series_are_forecast_better_than_by_the_season_before() -> None
     # The driver counts: without it, forecasts are worse.
     without = learned(panel(past, horizon), months, **settings)
     assert wql(future, found.quantiles) < 0.9 * wql(future, without.quantiles)
+
+
+def test_missing_values_are_not_learned() -> None:
+    random = np.random.default_rng(6)
+    y = 10 + random.normal(size=(8, 60))
+    y[:, 1:-1][random.uniform(size=(8, 58)) < 0.5] = np.nan
+    found = learned(panel(list(y), 3), context=8, likelihood="gaussian", epochs=5, n_samples=100)
+    assert found.mean.mean() == pytest.approx(10, abs=1)
+    assert np.nanmean(found.fitted) == pytest.approx(10, abs=1)
 
 
 def test_counts_and_states_are_sampled_as_such() -> None:
