@@ -111,6 +111,18 @@ class SeriesBatch:
         inside = before >= self.start[:-1][self.of]
         return np.where(inside, values[np.maximum(before, 0)], np.nan)
 
+    def filled(self, values: FloatArray, lag: int | IntArray = 1) -> FloatArray:
+        """Return ``values`` (n,) with those ``lag`` steps before for missing ones, NaN where there is none."""
+        while (gaps := np.isnan(values) & np.isfinite(before := self.lagged(values, lag))).any():
+            values = np.where(gaps, before, values)
+        return values
+
+    def absolute_sums(self) -> tuple[FloatArray, IntArray]:
+        """Return the sum of the absolute values of each series, and the number of its values, (G,) each."""
+        known = np.isfinite(self.y)
+        total = np.asarray(np.bincount(self.of[known], np.abs(self.y[known]), self.n_series), np.float64)
+        return total, np.bincount(self.of[known], minlength=self.n_series)
+
 
 def _counted(of: IntArray, rows: BoolArray) -> Iterator[tuple[int, int]]:
     """Yield the series that have such rows, and how many."""

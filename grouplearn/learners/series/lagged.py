@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -107,6 +107,16 @@ def _look(stop: Stop) -> None:
         raise Interrupted
 
 
+class _Rows(NamedTuple):
+    """The features ``x`` (n, d) and what is learned ``y`` (n,) of all values; which are ``usable`` (n,), as they have ``reach``
+    values before them, which their features need, and features that the base learner takes."""
+
+    x: FloatArray
+    y: FloatArray
+    usable: BoolArray
+    reach: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Fit:
     """One config on the series of a panel: ``values`` are theirs divided by ``scale`` (G,), and what is learned of them."""
@@ -125,14 +135,10 @@ class _Fit:
         series, scale = panel.series, np.ones(panel.series.n_series)
         features = LagFeatures.of(config, cast(int, config[SEASON_LENGTH.name]))
         if series.n_series > 1:
-            known = np.isfinite(series.y)
-            size = np.bincount(series.of[known], np.abs(series.y[known]), series.n_series)
-            count = np.bincount(series.of[known], minlength=series.n_series)
-            scale = np.where(size > 0, size / np.maximum(count, 1), 1.0)
+            total, count = series.absolute_sums()
+            scale = np.where(total > 0, total / np.maximum(count, 1), 1.0)
         y = series.y / scale[series.of]
-        if not learner.base.declaration.handles_missing:
-            while (gaps := np.isnan(y) & np.isfinite(before := series.lagged(y, 1))).any():
-                y = np.where(gaps, before, y)
+        y = y if learner.base.declaration.handles_missing else series.filled(y)
         values = Differenced.of(series, y, cast("tuple[int, ...]", config[DIFFERENCES.name]))
         return cls(learner, problem, config, panel, stop, features, scale, values)
 
@@ -146,36 +152,28 @@ class _Fit:
 
     def result(self) -> FittedSeries:
         """Return the forecasts, and their deviations."""
-        series = self.panel.series
-        judged = self._judged()
-        models = [self.model(step, np.ones(series.y.size, np.bool_)) for step in self._steps]
+        series, judged = self.panel.series, self._judged()
+        models, errors, one_step = list[Model](), list[FloatArray](), np.empty(0)
+        for step in range(1, self.horizon + 1 if self.direct else 2):
+            rows = self._rows(step)
+            models.append(self._model(rows, np.ones(series.y.size, np.bool_)))
+            errors.append(self._error(self._model(rows, ~judged), rows, judged))
+            one_step = self._one_step(models[0], rows) if step == 1 else one_step
         if self.direct:
             mean, _ = self._forecasts(models, None)
-            deviation = np.stack([self._error(self.model(step, ~judged), step, judged) for step in self._steps], axis=1)
+            deviation = np.stack(errors, axis=1)
         else:
-            mean, deviation = self._forecasts(models, self._error(self.model(1, ~judged), 1, judged))
-        one_step = self._one_step(models[0])
+            mean, deviation = self._forecasts(models, errors[0])
         fitted = one_step * self.scale[series.of]
         squares = np.where(np.isfinite(fitted) & np.isfinite(series.y), (series.y - fitted) ** 2, 0.0)
         loss = np.sqrt(np.bincount(series.of, squares, series.n_series) / np.maximum(series.sizes, 1))
         return FittedSeries(
-            self._filled(fitted),
+            series.filled(fitted),  # models have finite numbers
             mean * self.scale[:, None],
             deviation * self.scale[:, None],
             loss,
             np.ones(series.n_series, np.bool_),
         )
-
-    @property
-    def _steps(self) -> range:
-        return range(1, self.horizon + 1 if self.direct else 2)
-
-    def _filled(self, fitted: FloatArray) -> FloatArray:
-        """Return one-step forecasts without gaps after the first: models have finite numbers."""
-        series = self.panel.series
-        while (gaps := np.isnan(fitted) & np.isfinite(before := series.lagged(fitted, 1))).any():
-            fitted = np.where(gaps, before, fitted)
-        return fitted
 
     def _judged(self) -> BoolArray:
         """Return which values (n,) measure errors: the last of each series."""
@@ -184,38 +182,32 @@ class _Fit:
         place = np.arange(series.y.size) - series.start[:-1][series.of]
         return np.asarray(place >= (series.sizes - held)[series.of])
 
-    def _rows(self, step: int) -> tuple[FloatArray, FloatArray]:
-        """Return the features of every value, as known ``step`` steps before, and what is learned."""
-        learned = self.values.levels[-1]
-        series = self.panel.series
+    def _rows(self, step: int) -> _Rows:
+        """Return what is known ``step`` steps before each value."""
+        learned, series = self.values.levels[-1], self.panel.series
         made = self.features.made(lambda lag: series.lagged(learned, lag + step - 1))
-        return np.column_stack([*made, self.panel.past]), learned
+        x = np.column_stack([*made, self.panel.past])
+        reach = self.features.reach + step - 1 + sum(self.values.differences)
+        usable = np.isfinite(series.lagged(np.zeros(learned.size), reach))
+        if not self.takes_missing:
+            usable &= np.isfinite(x).all(axis=1)
+        return _Rows(x, learned, usable, reach)
 
-    def model(self, step: int, used: BoolArray) -> Model:
-        """Return a function that forecasts ``step`` steps ahead, learned from the ``used`` values (n,)."""
-        x, y = self._rows(step)
-        rows = used & self._usable(x, step) & np.isfinite(y) & np.isfinite(self.panel.series.y)
-        if not rows.any():
-            raise Diverged(f"no step has all {self._reach(step)} values before it that its features need")
-        x, y = np.ascontiguousarray(x[rows]), y[rows]
+    def _model(self, rows: _Rows, used: BoolArray) -> Model:
+        """Return a function that forecasts from such rows, learned from the ``used`` ones (n,)."""
+        used = used & rows.usable & np.isfinite(rows.y) & np.isfinite(self.panel.series.y)
+        if not used.any():
+            raise Diverged(f"no step has all {rows.reach} values before it that its features need")
+        x, y = np.ascontiguousarray(rows.x[used]), rows.y[used]
         problem = self._problem(x.shape[1])
         artifact = self.learner.trained(problem, self.config, Shard(x, y, np.ones(y.size)), self.stop)
 
-        def forecast(rows: FloatArray) -> FloatArray:
+        def forecast(x: FloatArray) -> FloatArray:
             _look(self.stop)
-            found = self.learner.base.score(problem.label, artifact, np.ascontiguousarray(rows))
-            return np.asarray(found, np.float64).reshape(len(rows), -1)[:, 0]
+            found = self.learner.base.score(problem.label, artifact, np.ascontiguousarray(x))
+            return np.asarray(found, np.float64).reshape(len(x), -1)[:, 0]
 
         return forecast
-
-    def _reach(self, step: int) -> int:
-        return self.features.reach + step - 1 + sum(self.values.differences)
-
-    def _usable(self, x: FloatArray, step: int) -> BoolArray:
-        """Return which values (n,) have so many before them as their features need, and features that the base takes."""
-        series = self.panel.series
-        begun = np.isfinite(series.lagged(np.zeros(series.y.size), self._reach(step)))
-        return begun if self.takes_missing else begun & np.isfinite(x).all(axis=1)
 
     @property
     def takes_missing(self) -> bool:
@@ -234,19 +226,17 @@ class _Fit:
             items=tuple(FeatureBlock(name, 1) for name in names),
         )
 
-    def _one_step(self, model: Model) -> FloatArray:
+    def _one_step(self, model: Model, rows: _Rows) -> FloatArray:
         """Return the forecast of each value from those before it, NaN where there are too few."""
-        x, learned = self._rows(1)
-        found, known = np.full(learned.size, np.nan), self._usable(x, 1)
-        if known.any():
-            found[known] = model(x[known])
+        found = np.full(rows.y.size, np.nan)
+        if rows.usable.any():
+            found[rows.usable] = model(rows.x[rows.usable])
         return self.values.undone(found)
 
-    def _error(self, model: Model, step: int, judged: BoolArray) -> FloatArray:
+    def _error(self, model: Model, rows: _Rows, judged: BoolArray) -> FloatArray:
         """Return the root mean square of errors on judged values, (G,): of all series together, as they have few each."""
-        x, learned = self._rows(step)
-        rows = judged & np.isfinite(learned) & self._usable(x, step)
-        error = learned[rows] - model(x[rows]) if rows.any() else np.array([np.nan])
+        judged = judged & np.isfinite(rows.y) & rows.usable
+        error = rows.y[judged] - model(rows.x[judged]) if judged.any() else np.array([np.nan])
         return np.full(self.panel.series.n_series, np.sqrt(np.mean(error**2)))
 
     def _forecasts(self, models: Sequence[Model], error: FloatArray | None) -> tuple[FloatArray, FloatArray]:

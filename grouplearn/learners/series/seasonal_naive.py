@@ -7,10 +7,9 @@ from typing import cast
 
 import numpy as np
 
-from grouplearn.data.shard import FloatArray
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Declaration
-from grouplearn.learners.series.batch import FittedSeries, IntArray, SeriesBatch
+from grouplearn.learners.series.batch import FittedSeries, SeriesBatch
 from grouplearn.learners.series.methods import CONSTANT, FITTED, NO_SEASON
 from grouplearn.learners.series.series_learner import HORIZON, QUICK, SEASON_LENGTH, SeriesLearner
 from grouplearn.models.label import NUMBER
@@ -42,7 +41,7 @@ class SeasonalNaive(SeriesLearner):
         season, horizon = (cast(int, config[each.name]) for each in (SEASON_LENGTH, HORIZON))
         # A shorter series has no value a season before: its last one is repeated.
         lag = np.where(batch.sizes > season, season, 1)
-        known = _filled(batch, lag)
+        known = batch.filled(batch.filled(batch.y, lag))
         fitted = batch.lagged(known, lag)
         error = batch.y - fitted
         judged = np.isfinite(error)
@@ -60,12 +59,3 @@ class SeasonalNaive(SeriesLearner):
             others = np.bincount(batch.of, known != known[batch.start[:-1][batch.of]], batch.n_series)
             note[(sigma == 0) & (others == 0)] = CONSTANT
         return FittedSeries(fitted, mean, deviation, loss, some, note=note.astype(np.int8))
-
-
-def _filled(batch: SeriesBatch, lag: IntArray) -> FloatArray:
-    """Return the values, with those a season before, or else the ones before, for missing ones."""
-    known = batch.y
-    for by in (lag, np.ones_like(lag)):
-        while (filled := np.isnan(known) & np.isfinite(before := batch.lagged(known, by))).any():
-            known = np.where(filled, before, known)
-    return known

@@ -9,7 +9,7 @@ import numpy as np
 from grouplearn.data.frequency import Frequency
 from grouplearn.data.shard import FloatArray
 from grouplearn.learners.neural.network_module import torch_on_one_thread
-from grouplearn.learners.series.batch import BoolArray, SeriesBatch
+from grouplearn.learners.series.batch import SeriesBatch
 from grouplearn.learners.series.deep.settings import Settings
 from grouplearn.learners.series.deep.time_features import calendar_features, lags
 from grouplearn.learners.series.panel import Panel
@@ -42,7 +42,7 @@ class PanelTensors:
         self.lengths, self.begin = batch.sizes, batch.start[:-1]
         self.lags = lags(frequency, settings.season, int(self.lengths.max()))
         known = np.isfinite(batch.y)
-        sizes = _sizes(batch, known)
+        sizes = _sizes(batch)
         self.weight = sizes * np.maximum(self.lengths - settings.horizon, 1) * (self.lengths > 1)
         self.values, self.known = self.tensor(np.where(known, batch.y, 0.0)), self.tensor(known)
         self.features = self.tensor(_features(panel, frequency))
@@ -98,10 +98,9 @@ class PanelTensors:
         return self.values[place] * inside, self.known[place] * inside
 
 
-def _sizes(batch: SeriesBatch, known: BoolArray) -> FloatArray:
-    """Return the mean absolute value of each series; of one of zeros, or of none, that of all series."""
-    count = np.bincount(batch.of[known], minlength=batch.n_series)
-    total = np.bincount(batch.of[known], np.abs(batch.y[known]), batch.n_series)
+def _sizes(batch: SeriesBatch) -> FloatArray:
+    """Return the mean absolute value of each series; a series with none but zeros gets that of all values."""
+    total, count = batch.absolute_sums()
     usual = total.sum() / max(1, count.sum()) or 1.0
     mean = total / np.maximum(count, 1)
     return np.where(mean > 0, mean, usual)
