@@ -11,7 +11,7 @@ from dataclasses import replace
 from grouplearn.catalog import views
 from grouplearn.catalog.records import StoredModel
 from grouplearn.learners.series.lagged import PREFIX
-from grouplearn.models.definition import ROW
+from grouplearn.models.definition import ROW, ModelDefinition
 from grouplearn.models.forms.routed import GROUP, ROUTED, SHOWN, CatalogTables, free_parameter, routed_cte, rows_cte
 from grouplearn.models.outputs.output import Endpoint
 from grouplearn.prediction.macro import Rows, database_prefix, endpoint_query, parameters_of
@@ -19,9 +19,14 @@ from grouplearn.sqltext import identifier, literal
 
 _CHOSEN, _PART = "__grouplearn_chosen", "__grouplearn_part{}"
 #: The place of a learner among the others, and its name.
-_PLACE, _LEARNER = "__grouplearn_place", "__grouplearn_learner"
+PLACE, LEARNER = "__grouplearn_place", "__grouplearn_learner"
 #: The place of a row in its source. Members leave out our other columns, whose names begin with two underscores.
 _NUMBER = "grouplearn_row_number"
+
+
+def keys_and_learner(definition: ModelDefinition) -> list[str]:
+    """Return the names, in SQL, of the first columns: the group columns, and that of the learner, named unlike them."""
+    return [*map(identifier, views.distinct([*(key.name for key in definition.keys), "learner"]))]
 
 
 def view_sql(members: Sequence[StoredModel]) -> tuple[str, str]:
@@ -31,13 +36,12 @@ def view_sql(members: Sequence[StoredModel]) -> tuple[str, str]:
     for place, member in enumerate(members):
         query, comment = views.view_sql(member.definition, member.id, None, "")
         learner = literal(member.definition.learner.removeprefix(PREFIX))
-        parts.append(f"SELECT {place} AS {_PLACE}, {learner} AS {_LEARNER}, * FROM ({query})")
-    keys = [identifier(name) for name in views.distinct(key.name for key in first.keys)]
-    learner = identifier(views.distinct([*(key.name for key in first.keys), "learner"])[-1])
+        parts.append(f"SELECT {place} AS {PLACE}, {learner} AS {LEARNER}, * FROM ({query})")
+    *keys, learner = keys_and_learner(first)
     within = ", ".join([*keys, "model_level", "is_best"])
     ranked = f"row_number() OVER (PARTITION BY {within} ORDER BY {_order(first.greater_is_better, f'valid_{first.metric}')}) = 1"
-    hidden = ", ".join([_PLACE, _LEARNER, *keys])
-    columns = [*keys, f"{_LEARNER} AS {learner}"]
+    hidden = ", ".join([PLACE, LEARNER, *keys])
+    columns = [*keys, f"{LEARNER} AS {learner}"]
     columns.append(f"* EXCLUDE ({hidden}) REPLACE (is_best AND {ranked} AS is_best)")
     told = " Where is_best, the learner is the best of its group."
     return f"SELECT {', '.join(columns)} FROM ({' UNION ALL BY NAME '.join(parts)})", comment + told
@@ -80,7 +84,7 @@ def macro_sql(members: Sequence[StoredModel], name: str, endpoint: Endpoint, dat
 
 
 def _order(greater_is_better: bool, value: str) -> str:
-    return f"{identifier(value)} {'DESC' if greater_is_better else 'ASC'} NULLS LAST, {_PLACE} ASC"
+    return f"{identifier(value)} {'DESC' if greater_is_better else 'ASC'} NULLS LAST, {PLACE} ASC"
 
 
 def _chosen(members: Sequence[StoredModel], tables: CatalogTables) -> str:
@@ -90,14 +94,14 @@ def _chosen(members: Sequence[StoredModel], tables: CatalogTables) -> str:
         place = member.definition.metrics.index(member.definition.metric) + 1
         same = "t.model = g.model AND t.group_id = g.group_id AND t.config = g.best"
         parts.append(
-            f"SELECT {number} AS {_PLACE}, g.level, g.keys, t.valid[{place}] AS value FROM {tables('groups')} AS g"
+            f"SELECT {number} AS {PLACE}, g.level, g.keys, t.valid[{place}] AS value FROM {tables('groups')} AS g"
             f" JOIN {tables('trials')} AS t ON {same} WHERE g.model = '{member.id}'::UUID AND t.model = '{member.id}'::UUID"
         )
     order = _order(members[0].definition.greater_is_better, "value")
     # Names are qualified, as DuckDB puts a macro's parameter ``level`` in place of a column of that name.
     ranked = f"row_number() OVER (PARTITION BY p.level, p.keys ORDER BY {order}) = 1"
     every = " UNION ALL ".join(parts)
-    return f"{_CHOSEN} AS (SELECT p.{_PLACE} AS group_id, p.level, p.keys FROM ({every}) AS p QUALIFY {ranked})"
+    return f"{_CHOSEN} AS (SELECT p.{PLACE} AS group_id, p.level, p.keys FROM ({every}) AS p QUALIFY {ranked})"
 
 
 def _groups_of(number: int) -> str:

@@ -74,12 +74,17 @@ class Forecasts:
         found = [config.get("season_length") for config in self._stored.definition.configs]
         return int(next((each for each in found if isinstance(each, int)), self.frequency.season_length))
 
-    def keys(self) -> tuple[list[str], list[Keys]]:
-        """Return the names of the columns that tell series apart, and the texts of these columns for each series."""
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns that tell series apart."""
+        definition = self._stored.definition
+        return [key.name for key in (*definition.keys, *definition.series)]
+
+    def keys(self) -> list[Keys]:
+        """Return the texts of the columns ``names`` for each series."""
         with self._macro(_FORECAST) as macro:
-            names = self._key_names(macro)
-            rows = self._connection.execute(f"SELECT {_texts(len(names))} FROM {_aliased(macro, names, 1)}").fetchall()
-        return names, [tuple(row[0]) for row in rows]
+            query = f"SELECT {self._texts} FROM {self._aliased(macro, 1)}"
+            return [tuple(row[0]) for row in self._connection.execute(query).fetchall()]
 
     def series(
         self, chosen: Sequence[Keys], levels: Sequence[float], horizon: int | None = None, past: int | None = None
@@ -88,8 +93,8 @@ class Forecasts:
         ahead = self._ahead(chosen, levels, horizon)
         rows, is_fitted = self._past(chosen)
         found = []
-        for keys, names in ((keys, ahead[keys][0]) for keys in chosen if keys in ahead):
-            steps = ahead[keys][1]
+        for keys in (keys for keys in chosen if keys in ahead):
+            steps = ahead[keys]
             last, first = steps[-1][0], steps[0][0]
             times = [(time, value) for time, value in rows.get(keys, ()) if time <= last]
             before = sum(time < first for time, _ in times)
@@ -97,7 +102,7 @@ class Forecasts:
             found.append(
                 Series(
                     keys,
-                    _label(names, keys),
+                    _label(self.names, keys),
                     times[max(before - most, 0) :],
                     is_fitted,
                     [(time, mean) for time, mean, _ in steps],
@@ -106,20 +111,17 @@ class Forecasts:
             )
         return found
 
-    def _ahead(
-        self, chosen: Sequence[Keys], levels: Sequence[float], horizon: int | None
-    ) -> dict[Keys, tuple[list[str], list[Any]]]:
-        """Return the names of the keys, and (time, mean, quantiles) of the steps of each series."""
+    def _ahead(self, chosen: Sequence[Keys], levels: Sequence[float], horizon: int | None) -> dict[Keys, list[Any]]:
+        """Return (time, mean, quantiles) of the steps of each series."""
         ends = [end for level in levels for end in ((1 - level) / 2, (1 + level) / 2)]
-        found: dict[Keys, tuple[list[str], list[Any]]] = {}
+        found: dict[Keys, list[Any]] = {}
         with self._macro(_FORECAST) as macro:
-            names = self._key_names(macro)
             query = (
-                f"SELECT {_texts(len(names))} AS series, {self._moment('moment')}, mean, quantiles"
-                f" FROM {_aliased(macro, names, horizon, ends)} WHERE mean IS NOT NULL AND {_AMONG} ORDER BY step"
+                f"SELECT {self._texts} AS series, {self._moment('moment')}, mean, quantiles"
+                f" FROM {self._aliased(macro, horizon, ends)} WHERE mean IS NOT NULL AND {_AMONG} ORDER BY step"
             )
             for keys, *step in self._chosen(query, chosen):
-                found.setdefault(tuple(keys), (names, []))[1].append(step)
+                found.setdefault(tuple(keys), []).append(step)
         return found
 
     def _past(self, chosen: Sequence[Keys]) -> tuple[dict[Keys, list[tuple[Time, float]]], bool]:
@@ -135,10 +137,9 @@ class Forecasts:
         if _FITTED not in self._macros:
             return []
         with self._macro(_FITTED) as macro:
-            names = self._connection.sql(f"FROM {macro}()").columns[:-2]
-            columns = ", ".join([*(f"k{place}" for place in range(len(names))), "moment", "value"])
+            columns = ", ".join([*self._aliases, "moment", "value"])
             query = (
-                f"SELECT {_texts(len(names))} AS series, {self._moment('moment')}, value FROM {macro}() AS f({columns})"
+                f"SELECT {self._texts} AS series, {self._moment('moment')}, value FROM {macro}() AS f({columns})"
                 f" WHERE isfinite(value) AND {_AMONG} ORDER BY moment"
             )
             return self._chosen(query, chosen)
@@ -153,9 +154,21 @@ class Forecasts:
         zone = f"AT TIME ZONE {literal(self.frequency.zone)}" if self._time.type == ZONED else ""
         return f"CAST({column} {zone} AS TIMESTAMP)"
 
-    def _key_names(self, macro: str) -> list[str]:
-        columns: list[str] = self._connection.sql(f"FROM {macro}(horizon := 1)").columns
-        return columns[: columns.index("step", len(self._stored.definition.keys))]
+    @property
+    def _aliases(self) -> list[str]:
+        """Names of our own for the columns that tell series apart, as a key may be named like another column."""
+        return [f"k{place}" for place in range(len(self.names))]
+
+    @property
+    def _texts(self) -> str:
+        """The SQL of the list of these columns as text."""
+        return f"CAST([{', '.join(f'CAST({name} AS VARCHAR)' for name in self._aliases)}] AS VARCHAR[])"
+
+    def _aliased(self, macro: str, horizon: int | None, quantiles: Sequence[float] = (0.5,)) -> str:
+        """Return the call of ``m_forecast`` with names of our own for its columns."""
+        columns = ", ".join([*self._aliases, "step", "moment", "mean", "low", "high", "quantiles"])
+        given = f"horizon := {literal(horizon)}, quantiles := {literal(list(quantiles))}"
+        return f"{macro}({given}) AS f({columns})"
 
     @contextmanager
     def _macro(self, suffix: str) -> Iterator[str]:
@@ -172,19 +185,6 @@ class Forecasts:
 
 
 _AMONG = "series IN (SELECT unnest($chosen::VARCHAR[][]))"
-
-
-def _texts(keys: int) -> str:
-    return f"CAST([{', '.join(f'CAST(k{place} AS VARCHAR)' for place in range(keys))}] AS VARCHAR[])"
-
-
-def _aliased(macro: str, names: Sequence[str], horizon: int | None, quantiles: Sequence[float] = (0.5,)) -> str:
-    """Return the call of ``m_forecast`` with names of our own for its columns, as a key may be named like another."""
-    columns = ", ".join(
-        [*(f"k{place}" for place in range(len(names))), "step", "moment", "mean", "low", "high", "quantiles"]
-    )
-    given = f"horizon := {literal(horizon)}, quantiles := {literal(list(quantiles))}"
-    return f"{macro}({given}) AS f({columns})"
 
 
 def _label(names: Sequence[str], keys: Keys) -> str:

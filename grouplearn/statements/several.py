@@ -18,6 +18,7 @@ from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.errors import ModelExists, TrainingError
 from grouplearn.parser.render import render
 from grouplearn.parser.statements import ExplainTrain, Name, TrainModel
+from grouplearn.prediction.combined import LEARNER, PLACE, keys_and_learner
 from grouplearn.sqltext import identifier, literal
 from grouplearn.statements import result_sql
 from grouplearn.statements import train as one
@@ -165,9 +166,8 @@ class _Several:
 def _best(statement: TrainModel, trained: Sequence[Trained], at: StatementContext) -> str:
     """Return the query of the best trial of each group, with its learner; failed groups come last."""
     first = trained[0].definition
-    keys = [identifier(name) for name in views.distinct(key.name for key in first.keys)]
+    *keys, learner = keys_and_learner(first)
     keys += ["model_level"] if len(first.sets) > 1 else []
-    learner = identifier(views.distinct([*(key.name for key in first.keys), "learner"])[-1])
     names = [statement.learner.value, *(each.value for each in statement.other_learners)]
     hidden = {column.name for each in trained for column in each.definition.hyperparameters}
     parts: list[str] = []
@@ -175,15 +175,15 @@ def _best(statement: TrainModel, trained: Sequence[Trained], at: StatementContex
     for place, (name, each) in enumerate(zip(names, trained, strict=True)):
         query = best_sql(each, at)
         columns |= dict.fromkeys(column for column, *_ in at.connection.execute(f"DESCRIBE {query}").fetchall())
-        parts.append(f"SELECT {place} AS __grouplearn_place, {literal(name)} AS __grouplearn_learner, * FROM ({query})")
+        parts.append(f"SELECT {place} AS {PLACE}, {literal(name)} AS {LEARNER}, * FROM ({query})")
     metric = f"valid_{first.metric}"
-    order = ["status = 'failed'", "__grouplearn_place"]
+    order = ["status = 'failed'", PLACE]
     if metric in columns:
         order.insert(1, f"{identifier(metric)} {'DESC' if first.greater_is_better else 'ASC'} NULLS LAST")
     shown = [identifier(name) for name in columns if name not in hidden and identifier(name) not in keys]
     shown.sort(key=lambda name: name in ("status", "error", "note"))
     within = f"PARTITION BY {', '.join(keys)} " if keys else ""
     ranked = f"QUALIFY row_number() OVER ({within}ORDER BY {', '.join(order)}) = 1"
-    selected = ", ".join([*keys, f"__grouplearn_learner AS {learner}", *shown])
+    selected = ", ".join([*keys, f"{LEARNER} AS {learner}", *shown])
     ends = ", ".join(["status = 'failed'", *keys])
     return f"SELECT {selected} FROM ({' UNION ALL BY NAME '.join(parts)}) {ranked} ORDER BY {ends}"

@@ -29,7 +29,7 @@ def chosen_series(forecasts: Forecasts, groups: Any, model: str) -> tuple[list[K
 
     None: the first of all. Raises BindError for a group that has no forecasts.
     """
-    names, every = forecasts.keys()
+    names, every = forecasts.names, forecasts.keys()
     if groups is None:
         return every[:MOST_SERIES], len(every)
     listed = groups if isinstance(groups, list) else [groups]

@@ -42,7 +42,7 @@ def forecasts_section(overview: Overview) -> str:
 
 def _chosen(overview: Overview, forecasts: Forecasts) -> tuple[list[tuple[Keys, str]], str]:
     """Return the series to draw with their metric, best groups first, and which are left out in words."""
-    every = forecasts.keys()[1]
+    every = forecasts.keys()
     few = len(every) <= _MOST
     trials = overview.best(_MOST if few else _MOST // 2)
     if not few:
