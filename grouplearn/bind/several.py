@@ -52,7 +52,7 @@ def bind_several(
 ) -> tuple[BoundTrain, ...]:
     """Return the bound statement of each learner; ``bound_by`` binds one.
 
-    Where the usual default would hold out no rows of some learner, a tenth of the rows judges all.
+    A tenth of the rows judges all learners if the usual default would hold out none for one of them.
     """
     several = Several(checker, statement)
     several.refuse_clauses()

@@ -121,7 +121,7 @@ def test_direct_models_learn_each_step_and_differences_are_added_again(con: grou
 
 
 def test_deviations_are_those_of_the_process(con: grouplearn.Connection) -> None:
-    """Of y(t) = φ y(t - 1) + e the deviation h steps ahead is σ √(1 + φ² + ... + φ^(2h - 2))."""
+    """The deviation h steps ahead of y(t) = φ y(t - 1) + e is σ √(1 + φ² + ... + φ^(2h - 2))."""
     random, phi, sigma = np.random.default_rng(5), 0.8, 2.0
     y = np.zeros((40, 150))
     for step in range(1, 150):

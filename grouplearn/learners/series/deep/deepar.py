@@ -94,7 +94,7 @@ _OWN = {
         "device",
         "str",
         "cpu",
-        "where the network trains: cuda is a graphics processor",
+        "what the network trains on: cpu is the processor, cuda an NVIDIA graphics card",
         "torch",
         choices=("cpu", "cuda"),
     ),
