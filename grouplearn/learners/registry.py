@@ -40,9 +40,9 @@ LEARNERS: Mapping[str, Learner] = MappingProxyType(
         )
     }
 )
-#: With the learners of series that statements with ORDER BY mean by a learner of rows.
-_BUILT_IN: Mapping[str, Learner] = MappingProxyType(
-    {**LEARNERS} | {each.declaration.name: each for each in map(Lagged, _OF_ROWS) if each.base.declaration.regresses}
+#: The learners of series that statements with ORDER BY mean by a learner of rows.
+_OVER_LAGS: Mapping[str, Learner] = MappingProxyType(
+    {each.declaration.name: each for each in map(Lagged, _OF_ROWS) if each.base.declaration.regresses}
 )
 
 #: Registered learners, networks included, and those of installed packages. The mappings are replaced, never changed, so
@@ -60,12 +60,16 @@ def names() -> tuple[str, ...]:
 
 def of_series(name: str) -> Learner | None:
     """Return the learner of series that a learner of rows makes over earlier values; None if there is none."""
-    return _BUILT_IN.get(f"{PREFIX}{name}")
+    return _OVER_LAGS.get(f"{PREFIX}{name}")
 
 
 def is_known(name: str) -> bool:
     """Return whether a learner of that name exists; installed packages are not searched for a built-in one."""
-    return name in _BUILT_IN or name in _others()
+    return _is_built_in(name) or name in _others()
+
+
+def _is_built_in(name: str) -> bool:
+    return name in LEARNERS or name in _OVER_LAGS
 
 
 def _others() -> Mapping[str, Learner]:
@@ -76,7 +80,7 @@ def _others() -> Mapping[str, Learner]:
             _installed = MappingProxyType({})  # for calls from packages while they are loaded
             found: dict[str, Learner] = {}
             for each in third_party.installed():
-                if each.declaration.name in _BUILT_IN or each.declaration.name in found:
+                if _is_built_in(each.declaration.name) or each.declaration.name in found:
                     third_party.warn_taken(each)
                 else:
                     found[each.declaration.name] = each
@@ -127,7 +131,8 @@ def links(name: str, configs: Sequence[Config], label: Label) -> frozenset[Link]
 
 def learner(name: str) -> Learner:
     """Return the learner of that name; KeyError when there is none."""
-    return _BUILT_IN[name] if name in _BUILT_IN else _others()[name]
+    built_in = LEARNERS.get(name) or _OVER_LAGS.get(name)
+    return built_in or _others()[name]
 
 
 def ways(learner: Learner) -> tuple[Learner, ...]:
@@ -140,7 +145,7 @@ def way_within(
 ) -> tuple[str, int] | None:
     """Return the solver of the first way that trains a config on these columns with at most this many numbers in memory,
     and its number; None if no way does."""
-    every = ways(_BUILT_IN[learner.declaration.name]) if learner.declaration.name in _BUILT_IN else ()
+    every = ways(LEARNERS[learner.declaration.name]) if learner.declaration.name in LEARNERS else ()
     found = ((each.declaration.solver, each.cost.most_values(config, blocks, outputs)) for each in every)
     return next((each for each in found if each[1] <= most), None)
 
@@ -171,7 +176,7 @@ def by_way(way: str) -> Learner | None:
 
 def other(name: str, configs: Sequence[Config] = ()) -> Learner | None:
     """Return the learner of a name that trains such configurations, None for a built-in one; DataError if unknown."""
-    if name in _BUILT_IN:
+    if _is_built_in(name):
         return None
     if name in _others():
         return _chosen(_others()[name], configs)
@@ -186,7 +191,7 @@ def how_to_register(name: str) -> str:
 def register(learner: Learner) -> None:
     """Register a learner under its name, replacing an earlier one; ValueError if a built-in one has the name."""
     global _own
-    if learner.declaration.name in _BUILT_IN:
+    if _is_built_in(learner.declaration.name):
         raise ValueError(f'"{learner.declaration.name}" is a built-in learner; choose another name')
     _own = MappingProxyType({**_own, learner.declaration.name: learner})
 
