@@ -123,6 +123,8 @@ def test_a_query_of_duckdb_that_runs_refuses_and_leaves_predict_as_it_was(con: g
         return x
 
     con.create_function("slow", slow, [int], int)
+    # A thread of DuckDB's may run slow() before execute() locks the connection: close() would then wait instead of refusing.
+    con.execute("SET threads = 1")
     # Its rows are made in one call: between execute() and fetchall() the connection could be closed.
     sums = "CREATE TABLE sums AS SELECT sum(slow(x)) FROM t WHERE y = 3"
     thread = threading.Thread(target=lambda: con.execute(sums))
