@@ -15,7 +15,7 @@ from grouplearn.catalog.schema import table
 from grouplearn.exchange.best import best_of
 from grouplearn.exchange.plain_expressions import with_plain_expressions
 from grouplearn.models.forms.routed import ModelTables, PredictedRows
-from grouplearn.prediction.macro import answered, parameters_of
+from grouplearn.prediction.macro import answered, beside, parameters_of
 from grouplearn.sqltext import identifier, literal, qualified
 
 #: Rows per INSERT.
@@ -54,9 +54,8 @@ def _script(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[str]
     tables = partial(qualified, f"{name}_model")
     for endpoint in definition.output.endpoints:
         parameters, relation = parameters_of(definition, endpoint)
-        predicted = (
-            model.form.select(PredictedRows(definition, model.id, tables, relation)) if endpoint.predicts else ""
-        )
+        rows = PredictedRows(definition, model.id, tables, relation, beside(endpoint, definition))
+        predicted = model.form.select(rows) if endpoint.predicts else ""
         select = answered(endpoint, ModelTables(definition, model.id, tables), predicted)
         yield f"CREATE MACRO {identifier(name + endpoint.suffix)}({', '.join(parameters)}) AS TABLE {select};\n"
     yield "COMMIT;\n"

@@ -120,6 +120,17 @@ class ModelDefinition:
         """Return the same of the columns that tell the series of a group apart."""
         return _typed(self.series, keys)
 
+    def free_parameter(self, name: str) -> str:
+        """Return the name of a macro's parameter, with underscores until no fragment of the model mentions it.
+
+        DuckDB replaces every column of that name in the macro's body by the argument.
+        """
+        texts = [*(key.sql for key in self.keys), *(entry.sql for entry in self.items), self.target_sql or ""]
+        mentioned = "\n".join(texts).casefold()
+        while re.search(rf"\b{name}\b", mentioned):
+            name += "_"
+        return name
+
     @property
     def label_length(self) -> int:
         """Number of values of an array label, from its type; 0 for a single value."""

@@ -12,7 +12,7 @@ from grouplearn.catalog import views
 from grouplearn.catalog.records import StoredModel
 from grouplearn.learners.series.lagged import PREFIX
 from grouplearn.models.definition import ROW, ModelDefinition
-from grouplearn.models.forms.routed import GROUP, ROUTED, SHOWN, CatalogTables, free_parameter, routed_cte, rows_cte
+from grouplearn.models.forms.routed import GROUP, ROUTED, SHOWN, CatalogTables, routed_cte, rows_cte
 from grouplearn.models.outputs.output import Endpoint
 from grouplearn.prediction.macro import Rows, database_prefix, endpoint_query, parameters_of
 from grouplearn.sqltext import identifier, literal
@@ -52,8 +52,8 @@ def macro_sql(members: Sequence[StoredModel], name: str, endpoint: Endpoint, dat
     every = replace(members[0].definition, items=tuple(item for each in members for item in each.definition.items))
     parameters, relation = parameters_of(every, endpoint)
     others = [parameter for each in members for parameter in parameters_of(each.definition, endpoint)[0][1:]]
-    place = free_parameter(every, "database")
-    databases = [f"{free_parameter(each.definition, 'database')} := NULL" for each in members]
+    place = every.free_parameter("database")
+    databases = [f"{each.definition.free_parameter('database')} := NULL" for each in members]
     parameters = list(dict.fromkeys([*parameters, *others, f"{place} := NULL", *databases]))
     head = f"CREATE MACRO {name}({', '.join(parameters)}) AS TABLE "
     prefix = database_prefix(every, database)

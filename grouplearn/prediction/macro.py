@@ -6,6 +6,7 @@ connection that has it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grouplearn.catalog.checks.tables import SCHEMA
@@ -14,14 +15,15 @@ from grouplearn.catalog.records import ModelDefinition, StoredModel
 from grouplearn.models.definition import ROW
 from grouplearn.models.forms.form import function_select
 from grouplearn.models.forms.routed import (
+    Extra,
     ModelTables,
     PredictedRows,
     database_parameter,
     evaluated_row,
-    free_parameter,
     threshold_parameter,
 )
-from grouplearn.models.outputs.output import Endpoint
+from grouplearn.models.metrics.metric import TARGET
+from grouplearn.models.outputs.output import PLACE, SOURCE, Endpoint
 from grouplearn.sqltext import identifier, literal, qualified
 
 #: The function that predicts evaluated rows; a connection without our functions lacks it.
@@ -55,8 +57,9 @@ def endpoint_query(model: StoredModel, endpoint: Endpoint, database: str | None,
     definition, form, relation = model.definition, model.form, rows.relation
     if form.reason and endpoint.predicts:  # which finds its tables by itself
         given = _given(definition)
-        called = function_select(definition, f"predict({given} ELSE '' END || {literal(model.id)}, {ROW})", relation)
-        predicted = _called_or_plain(called, _refused(definition, form.reason, relation), "predict")
+        call = f"predict({given} ELSE '' END || {literal(model.id)}, {ROW})"
+        called = function_select(definition, call, relation, beside(endpoint, definition))
+        predicted = _called_or_plain(called, _refused(definition, form.reason, endpoint, relation), "predict")
         return answered(endpoint, ModelTables(definition, model.id, str), predicted)
     place = database_prefix(definition, database)
 
@@ -67,11 +70,12 @@ def endpoint_query(model: StoredModel, endpoint: Endpoint, database: str | None,
     own = ModelTables(definition, model.id, tables)
     if not endpoint.predicts:
         return answered(endpoint, own, "")
-    plain = form.select(PredictedRows(definition, model.id, tables, relation))
+    extras = beside(endpoint, definition)
+    plain = form.select(PredictedRows(definition, model.id, tables, relation, extras))
     if not form.is_slow:
         return answered(endpoint, own, plain)
     call = f"{_FUNCTION}({place} || {literal(model.id)}, {evaluated_row(definition)})"
-    either = _called_or_plain(function_select(definition, call, relation), plain, _FUNCTION)
+    either = _called_or_plain(function_select(definition, call, relation, extras), plain, _FUNCTION)
     return answered(endpoint, own, either)
 
 
@@ -92,12 +96,20 @@ def answered(endpoint: Endpoint, model: ModelTables, predicted: str) -> str:
     return predicted if endpoint.select is None else endpoint.select(model, predicted)
 
 
-def _refused(definition: ModelDefinition, reason: str, relation: str) -> str:
+def beside(endpoint: Endpoint, definition: ModelDefinition) -> Sequence[Extra]:
+    """Return what the query of an endpoint reads beside predictions: each row as one value, its place and its label."""
+    if endpoint.select is None:
+        return ()
+    label = f"CAST(({definition.target_sql}\n) AS DOUBLE)"
+    return Extra(SOURCE, ROW), Extra(PLACE, "row_number() OVER ()"), Extra(TARGET, label)
+
+
+def _refused(definition: ModelDefinition, reason: str, endpoint: Endpoint, relation: str) -> str:
     """Return a query of the same columns that raises an error: without our functions such a model has no prediction."""
     lacks = f"model {definition.name} predicts by grouplearn alone, as {reason}"
     remedy = "In Python, grouplearn.connect(file) predicts; in the duckdb shell, LOAD grouplearn comes first."
     error = "error(" + literal(f"{lacks}\n\nHint: {remedy}") + ")"
-    return function_select(definition, f"CAST({error} AS {PREDICTION})", relation)
+    return function_select(definition, f"CAST({error} AS {PREDICTION})", relation, beside(endpoint, definition))
 
 
 def _called_or_plain(called: str, plain: str, function: str) -> str:
@@ -122,12 +134,13 @@ def _is_planned(query: str) -> str:
 
 def parameters_of(definition: ModelDefinition, endpoint: Endpoint) -> tuple[list[str], str]:
     """Return the parameters of an endpoint's macro with their defaults, and the relation of the rows that are predicted."""
-    names = [name if default is None else f"{name} := {default}" for name, default in endpoint.parameters]
+    # Without predictions the query has no fragment of the model.
+    free = definition.free_parameter if endpoint.predicts else str
+    names = [free(name) if default is None else f"{free(name)} := {default}" for name, default in endpoint.parameters]
     if not endpoint.predicts:
         return names, ""
-    source = free_parameter(definition, names[0])
     threshold = [f"{threshold_parameter(definition)} := 0.5"] if definition.output.has_threshold else []
-    return [source, *names[1:], *threshold], f"query_table({source})"
+    return [*names, *threshold], f"query_table({names[0]})"
 
 
 def macro_comment(definition: ModelDefinition, endpoint: Endpoint) -> str:

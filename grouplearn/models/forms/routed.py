@@ -265,21 +265,9 @@ def reachable(rows: ModelTables) -> str:
     return f"(SELECT CAST(CASE WHEN count(*) = 0 THEN error({message}) END AS INTEGER) FROM {rows.table('models')})"
 
 
-def free_parameter(definition: ModelDefinition, name: str) -> str:
-    """Return the name of a macro's parameter, with underscores until no fragment of the model mentions it.
-
-    DuckDB replaces every column of that name in the macro's body by the argument.
-    """
-    texts = [key.sql for key in definition.keys] + [entry.sql for entry in definition.items]
-    mentioned = "\n".join(texts).casefold()
-    while name in mentioned:
-        name += "_"
-    return name
-
-
 def database_parameter(definition: ModelDefinition) -> str:
     """Return the name of the macro's parameter for the database of the model's tables."""
-    return free_parameter(definition, "database")
+    return definition.free_parameter("database")
 
 
 def score_sql(terms: Sequence[str], definition: ModelDefinition) -> str:
@@ -317,7 +305,7 @@ def _link(definition: ModelDefinition) -> Link:
 
 def threshold_parameter(definition: ModelDefinition) -> str:
     """Return the name of the macro's threshold parameter."""
-    return free_parameter(definition, "threshold")
+    return definition.free_parameter("threshold")
 
 
 def threshold_sql(definition: ModelDefinition, extras: Sequence[Extra]) -> str:

@@ -7,7 +7,8 @@ from functools import partial
 
 from grouplearn.data.frequency import Frequency
 from grouplearn.models.metrics.forecasts import GRID, UNKNOWN, WIDTH
-from grouplearn.models.outputs.output import Endpoint, StoredModel
+from grouplearn.models.metrics.metric import TARGET
+from grouplearn.models.outputs.output import PLACE, SOURCE, Endpoint, StoredModel
 from grouplearn.sqltext import identifier
 
 #: Wichura's AS 241: deviations of the normal distribution at a probability q, to 16 digits. Coefficients of the numerators and
@@ -80,14 +81,11 @@ def forecast_sql(model: StoredModel, predicted: str, *, sampled: bool = False) -
     parts = ", ".join(f"any_value({column}) FILTER (part = '{part}') AS {name}" for part, column, name in columns)
     series = f"SELECT group_id, place, {parts} FROM {model.table('factors')} GROUP BY group_id, place"
     asked = (
-        f"SELECT {'q' if sampled else quantile_sql('q')} AS width, coalesce({model.reachable}, steps) AS steps"
-        f" FROM (SELECT (1 + {_checked('level')}) / 2 AS q, CAST(horizon AS BIGINT) AS steps)"
+        f"SELECT {'q' if sampled else quantile_sql('q')} AS width, coalesce({model.reachable}, {_STEPS}) AS steps,"
+        f" {_WANTED} AS wanted FROM (SELECT (1 + {_checked('level')}) / 2 AS q, {_GIVEN})"
     )
     beyond = "error('the model has forecasts of ' || len(mean) || ' steps: TRAIN ... WITH (horizon = ' || steps || ')')"
-    steps = (
-        f"CASE WHEN steps < 1 THEN error('horizon is at least 1') WHEN steps > len(mean) THEN CAST({beyond} AS BIGINT)"
-        " ELSE coalesce(steps, len(mean)) END"
-    )
+    steps = f"CASE WHEN steps > len(mean) THEN CAST({beyond} AS BIGINT) ELSE coalesce(steps, len(mean)) END"
     rows = (
         f"SELECT *, unnest(range(1, {steps} + 1)) AS ahead FROM ({asked}) AS a LEFT JOIN (({_groups(model)}) AS g JOIN"
         f" ({series}) AS s ON s.group_id = g.id) ON true WHERE id IS NOT NULL"
@@ -104,10 +102,12 @@ def forecast_sql(model: StoredModel, predicted: str, *, sampled: bool = False) -
         f"{mean} AS prediction",
         f"{ends[0]} AS lower",
         f"{ends[1]} AS upper",
-        f"list_transform(quantiles, lambda q: {asked_for}) AS quantiles",
+        f"list_transform(wanted, lambda q: {asked_for}) AS __grouplearn_quantiles",
     ]
-    shown = "COLUMNS(lambda c: c <> 'quantiles' OR quantiles IS NOT NULL)"
-    return f"SELECT {shown} FROM (SELECT {', '.join(selected)} FROM ({rows}) ORDER BY id ASC, place ASC, ahead ASC)"
+    every = f"SELECT {', '.join(selected)} FROM ({rows}) AS r ORDER BY r.id ASC, r.place ASC, r.ahead ASC"
+    # A key may be called quantiles, too.
+    asked = f"SELECT COLUMNS(lambda c: c <> '__grouplearn_quantiles' OR quantiles IS NOT NULL) FROM ({every})"
+    return f"SELECT COLUMNS('(?s)^(?:__grouplearn_)?(.*)$') AS '\\1' FROM ({asked})"
 
 
 def fitted_sql(model: StoredModel, predicted: str) -> str:
@@ -123,16 +123,18 @@ def fitted_sql(model: StoredModel, predicted: str) -> str:
         "vector[ahead + 1] AS prediction",
     ]
     rows = f"({steps}) AS s JOIN ({_groups(model)}) AS g ON g.id = s.group_id"
-    return f"SELECT {', '.join(columns)} FROM {rows} ORDER BY id ASC, place ASC, ahead ASC"
+    return f"SELECT {', '.join(columns)} FROM {rows} ORDER BY g.id ASC, s.place ASC, s.ahead ASC"
 
 
 def anomalies_sql(model: StoredModel, predicted: str) -> str:
     """Return rows with their forecasts, the interval of a ``level``, and ``is_anomaly``: whether the label lies outside."""
-    label = f"CAST(({model.definition.target_sql}\n) AS DOUBLE)"
-    factor = f"(SELECT {quantile_sql('q')} / {WIDTH} FROM (SELECT (1 + {_checked('level')}) / 2 AS q))"
+    level = model.definition.free_parameter("level")
+    factor = f"(SELECT {quantile_sql('q')} / {WIDTH} FROM (SELECT (1 + {_checked(level)}) / 2 AS q))"
     lower, upper = f"prediction - (prediction - lower) * {factor}", f"prediction + (upper - prediction) * {factor}"
-    outside = f"({label} > {upper} OR {label} < {lower})"
-    return f"SELECT * REPLACE ({lower} AS lower, {upper} AS upper), {outside} AS is_anomaly FROM ({predicted})"
+    outside = f"({TARGET} > {upper} OR {TARGET} < {lower})"
+    # The columns of the source are unpacked last: one of them may be called lower.
+    columns = f"prediction, {lower} AS lower, {upper} AS upper, model_level, {outside} AS is_anomaly"
+    return f"SELECT unnest({SOURCE}), {columns} FROM ({predicted}) ORDER BY {PLACE} ASC"
 
 
 def _groups(model: StoredModel) -> str:
@@ -152,6 +154,18 @@ def _checked(level: str) -> str:
     number = f"TRY_CAST({level} AS DOUBLE)"
     return f"CASE WHEN {number} > 0 AND {number} < 1 THEN {number} ELSE error('level is a probability between 0 and 1') END"
 
+
+#: The steps that ``horizon`` gives, NULL for all, and the probabilities that ``quantiles`` gives, where ``n`` is the former as
+#: a number and ``found`` are the latter as a list, of one if it is a number.
+_STEPS = (
+    "CASE WHEN horizon IS NULL THEN NULL WHEN n >= 1 AND n = floor(n) AND n < 2**62 THEN CAST(n AS BIGINT)"
+    " ELSE CAST(error('horizon is a whole number of steps, at least 1') AS BIGINT) END"
+)
+_WANTED = (
+    "CASE WHEN quantiles IS NULL OR len(list_filter(found, lambda each: each > 0 AND each < 1)) = len(found) THEN found"
+    " ELSE CAST(error('quantiles are probabilities between 0 and 1, such as [0.1, 0.5, 0.9]') AS DOUBLE[]) END"
+)
+_GIVEN = "TRY_CAST(horizon AS DOUBLE) AS n, TRY_CAST('[' || trim(CAST(quantiles AS VARCHAR), '[]') || ']' AS DOUBLE[]) AS found"
 
 #: The steps after the end of each series, the steps of the past, and rows that are unlike their forecasts.
 FORECAST = Endpoint(

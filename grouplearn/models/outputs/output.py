@@ -20,6 +20,8 @@ from grouplearn.models.outputs.vectors import VectorSql, VectorView
 from grouplearn.models.state import FloatArray
 
 BoolArray = npt.NDArray[np.bool_]
+#: Columns that the query of an endpoint reads beside predictions: a row of the source as one value, and its place there.
+SOURCE, PLACE = "__grouplearn_source", "__grouplearn_row_place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Endpoint:
 
     ``parameters`` are what it takes, by name with the SQL of their defaults, None for what must be given. With ``predicts`` the
     first is a table, whose rows are predicted. ``select`` makes the query of the model's tables and, with ``predicts``, of the
-    query of predictions; None for the predictions themselves. ``comment`` begins the macro's comment.
+    query of predictions beside ``SOURCE``, ``PLACE`` and the label; None for the rows with their predictions.
     """
 
     suffix: str
