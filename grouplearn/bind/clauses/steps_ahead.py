@@ -85,10 +85,11 @@ class StepsAhead:
                 raise self.checker.error(message, key.extract.span, "Group by other columns.")
 
     def _check(self, found: Sequence[str | Sql], series: Series, expressions: Sequence[Sql]) -> None:
-        """Raise if the columns of FROM have no plain names."""
+        """Raise if an expression is none, or if the columns of FROM have no plain names."""
         every = [piece for each in expressions for piece in (", (", each, ")")]
         columns, _ = self.checker.tried("SELECT (", series.time, ")", *every, *found)
         if not columns:
+            self.checker.describe("SELECT (", series.time, ")", *every, *self.source)
             message = "with FEATURES the columns of FROM have plain names, so that rows of later times can be made"
             hint = "Join in a query: FROM (SELECT ... FROM a JOIN b USING (k))."
             raise self.checker.error(message, series.time.span, hint)

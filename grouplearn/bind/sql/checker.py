@@ -142,7 +142,10 @@ class SqlChecker:
         """Parse in one query all queries whose trees will be needed."""
         told = "SELECT system.main.json_serialize_sql(query) FROM (SELECT unnest(?::VARCHAR[]) AS query)"
         distinct = list(dict.fromkeys(queries))
-        rows = self.connection.execute(told, [distinct]).fetchall()
+        try:
+            rows = self.connection.execute(told, [distinct]).fetchall()
+        except duckdb.Error as error:  # a query tried before may have aborted the transaction
+            self.refuse(error, ())
         self._trees.update(zip(distinct, (row[0] for row in rows), strict=True))
 
     def constants(self, fragments: Sequence[Sql]) -> list[Any]:

@@ -22,6 +22,9 @@ def parse_features(cursor: Cursor) -> tuple[Feature, ...]:
 def take_alias(cursor: Cursor, low: int, high: int) -> tuple[int, Name | None]:
     """Return the end of the expression in ``tokens[low:high]`` and the name after its outermost ``AS``."""
     tokens = cursor.tokens
+    if high - low > 2 and tokens[low].is_identifier and tokens[low + 1].is_symbol(":", ":="):
+        hint = f"Write {cursor.sql(low + 2, high).text} AS {tokens[low].text}."
+        cursor.fail("a name stands after its expression", cursor.span(low, low + 2), hint)
     if tokens[high - 1].word == "AS":
         cursor.fail("a name is missing after AS", tokens[high - 1])
     marks = [position for position in cursor.outermost(low, high) if tokens[position].word == "AS"]
@@ -89,6 +92,10 @@ def _parse_call(cursor: Cursor, low: int) -> Feature:
         cursor.fail("a column stands after an option", cursor.span(*positional[-1]), "Write the options last.")
     if not positional:
         cursor.fail(f"{encoder.value} has no columns", encoder.span, f"For example {encoder.value}(column).")
+    for low, high in positional:
+        if named := [place for place in cursor.outermost(low, high) if cursor.tokens[place].word == "AS"]:
+            hint = f"Write {encoder.value}(...) {cursor.sql(named[0], high).text}."
+            cursor.fail("a name stands after the whole item", cursor.span(named[0], high), hint)
     arguments, options = _arguments(cursor, encoder, positional, options)
     _reject_repeated(cursor, options)
     return Feature(arguments, encoder, tuple(options))
