@@ -7,6 +7,7 @@ import datetime
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from grouplearn.sqltext import literal
 
@@ -14,6 +15,7 @@ Unit = Literal["month", "day", "business_day", "microsecond", "number"]
 UNITS: tuple[Unit, ...] = get_args(Unit)
 #: With time zone.
 ZONED = "TIMESTAMP WITH TIME ZONE"
+DAY_IN_MICROSECONDS = 86_400_000_000
 _EPOCH, _MONDAY = "DATE '1970-01-01'", "DATE '1970-01-05'"
 
 
@@ -22,7 +24,7 @@ class Frequency:
     """A step is ``every`` units long; step 0 is ``offset`` units after 1970-01-01, of business days after 1970-01-05.
 
     ``day`` is the day at which a month's step lies, the last one in shorter months. ``zone`` is the time zone in which
-    timestamps with time zone have months and days.
+    timestamps with time zone have months and days; shorter steps are of UTC, as clocks are put back and forward.
     """
 
     unit: Unit = "day"
@@ -36,9 +38,20 @@ class Frequency:
         """Return the frequency with the options of an item of the encoder ``time_step``."""
         return cls(**dict(options))
 
+    @property
+    def clock(self) -> str:
+        """The time zone by whose clock steps of timestamps with time zone are counted: UTC unless they are whole days."""
+        in_days = self.unit != "microsecond" or self.every % DAY_IN_MICROSECONDS == 0
+        return self.zone if in_days else "UTC"
+
+    def shift(self, microsecond: int) -> int:
+        """Return how far the clock of ``zone`` is ahead of UTC at a time, in microseconds; 0 if Python has no such zone."""
+        moment = datetime.datetime.fromtimestamp(microsecond // 1_000_000, _time_zone(self.zone))
+        return (moment.utcoffset() or datetime.timedelta()) // datetime.timedelta(microseconds=1)
+
     def step(self, kind: str) -> tuple[str, str]:
         """Return the SQL around a time of a DuckDB type: its step as DOUBLE, not a whole number between two steps."""
-        before, after = ("(\n", f"\n) AT TIME ZONE {literal(self.zone)}") if kind == ZONED else ("\n", "\n")
+        before, after = ("(\n", f"\n) AT TIME ZONE {literal(self.clock)}") if kind == ZONED else ("\n", "\n")
         match self.unit:
             case "month" | "day":
                 before, after = f"date_diff('{self.unit}', {_EPOCH}, {before}", f"{after})"
@@ -66,7 +79,7 @@ class Frequency:
             case _:
                 found = units
         if kind == ZONED:
-            return f"(CAST({found} AS TIMESTAMP) AT TIME ZONE {literal(self.zone)})"
+            return f"(CAST({found} AS TIMESTAMP) AT TIME ZONE {literal(self.clock)})"
         return f"CAST({found} AS {kind})"
 
     def text(self, step: int) -> str:
@@ -83,7 +96,10 @@ class Frequency:
                 weeks, days = divmod(units, 5)
                 return f"{_epoch() + datetime.timedelta(4 + 7 * weeks + days)}"
             case "microsecond":
-                return f"{datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=units)}"
+                moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=units)
+                if self.clock == self.zone:
+                    return f"{moment}"
+                return f"{moment.replace(tzinfo=datetime.UTC).astimezone(_time_zone(self.zone))}"
         return str(units)
 
     @property
@@ -102,8 +118,7 @@ class Frequency:
     @property
     def season_length(self) -> int:
         """The steps of the usual season: a year of months, a week of days, a day of hours or minutes; 1 if there is none."""
-        of_day = 86_400_000_000
-        whole = {"month": 12, "day": 7, "business_day": 5, "microsecond": of_day}.get(self.unit, 1)
+        whole = {"month": 12, "day": 7, "business_day": 5, "microsecond": DAY_IN_MICROSECONDS}.get(self.unit, 1)
         if self.unit == "day" and self.every == 7:
             return 52
         return whole // self.every if whole % self.every == 0 else 1
@@ -116,3 +131,11 @@ class Frequency:
 
 def _epoch() -> datetime.date:
     return datetime.date(1970, 1, 1)
+
+
+def _time_zone(name: str) -> datetime.tzinfo:
+    """Return the time zone, UTC if Python does not have it."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        return datetime.UTC

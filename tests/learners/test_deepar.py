@@ -114,6 +114,18 @@ def test_a_step_has_its_places_in_the_calendar() -> None:
     assert calendar_features(np.arange(3), Frequency("number")).shape == (3, 0)
 
 
+def test_hours_are_those_of_the_clock_of_the_time_zone() -> None:
+    """Before and after clocks are put back in Berlin, at 2024-10-27 01:00 UTC."""
+    change, hour = 480_553, 3_600_000_000
+    found = calendar_features(
+        np.array([change - 1, change, change + 22]), Frequency("microsecond", hour, zone="Europe/Berlin")
+    )
+    assert np.allclose((found[:, 0] + 0.5) * 23, [2, 2, 0])
+    assert np.allclose((found[:, 2] + 0.5) * 30, [26, 26, 27])
+    days = calendar_features(np.array([change * hour]), Frequency("microsecond", 24 * hour, zone="Europe/Berlin"))
+    assert np.array_equal(days, calendar_features(np.array([change * hour]), Frequency("microsecond", 24 * hour)))
+
+
 def test_a_network_sees_the_last_steps_and_earlier_seasons() -> None:
     assert lags(Frequency("month"), 12, 400) == (1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 23, 24, 25, 35, 36, 37)
     assert lags(Frequency("number"), 1, 5) == (1, 2, 3, 4, 5)

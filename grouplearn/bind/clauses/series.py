@@ -13,7 +13,7 @@ from grouplearn.data.encoding import types
 from grouplearn.data.encoding.categories import Ordinal
 from grouplearn.data.encoding.steps import Step
 from grouplearn.data.encoding.types import column_of, is_whole
-from grouplearn.data.frequency import ZONED, Frequency, Unit
+from grouplearn.data.frequency import DAY_IN_MICROSECONDS, ZONED, Frequency, Unit
 from grouplearn.learners.contract.config import Value
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.messages import Span
@@ -34,7 +34,6 @@ SEASON, HORIZON = "season_length", "horizon"
 _HORIZON = 10
 #: Options about the label and the weight of rows.
 _OF_ROWS = ("weight", "class_weight", "positive_class", "task")
-_DAY = 86_400_000_000
 #: A grid on which fewer of the steps than one in this many have a row is none.
 _SPARSEST = 200
 #: Distinct working days from which a series without weekends is one of business days.
@@ -152,13 +151,17 @@ class SeriesBinder:
             return self._of_numbers(time, given)
         zone = str(self.checker.rows("SELECT current_setting('TimeZone')")[0][0]) if kind == ZONED else "UTC"
         seen = self._seen(time, kind, zone)
+        instants = self._seen(time, kind, "UTC") if zone != "UTC" else seen
+        if (instants.at_midnight, instants.is_daily) > (seen.at_midnight, seen.is_daily):
+            seen, zone = instants, "UTC"
         if given is not None:
-            return self._as_given(given, seen, zone)
+            return self._as_given(given, seen, instants, zone)
         unit: Unit
         if seen.is_monthly:
             unit, every, first = "month", seen.every_months, seen.first_month
         elif not seen.at_midnight:
-            unit, every, first = "microsecond", seen.every_microseconds, seen.first_microsecond
+            counted = seen if seen.is_daily else instants
+            unit, every, first = "microsecond", counted.every_microseconds, counted.first_microsecond
         elif seen.every_days == 1 and not seen.has_weekends and seen.n_times >= _WORKING_DAYS:
             return Frequency("business_day", zone=zone)
         else:
@@ -195,14 +198,16 @@ class SeriesBinder:
     def _seen(self, time: Sql, kind: str, zone: str) -> _Times:
         """Return what the distinct times of all groups show."""
         at = f" AT TIME ZONE {sqltext.literal(zone)}" if kind == ZONED else ""
-        distinct = ("SELECT DISTINCT (", time, f"){at} AS t", *self.source)
+        distinct = ("SELECT DISTINCT (", time, ") AS moment", *self.source)
         numbers = {"month": "date_diff('month', DATE '1970-01-01', t)", "day": "date_diff('day', DATE '1970-01-01', t)"}
         numbers["microsecond"] = "epoch_us(t)"
         columns = ", ".join(f"{sql} AS {unit}, min({sql}) OVER () AS least_{unit}" for unit, sql in numbers.items())
-        rows = (f"SELECT t, {columns} FROM (", *distinct, ") WHERE isfinite(t)")
+        times = (f"SELECT moment, moment{at} AS t FROM (", *distinct, ") WHERE isfinite(moment)")
+        rows = (f"SELECT moment, t, {columns} FROM (", *times, ")")
         read = [
             "count(*)",
-            "coalesce(bool_and(t = CAST(t AS DATE)), true)",
+            # Some clocks are put forward at midnight, and the day begins at 1:00.
+            f"coalesce(bool_and(moment = CAST(CAST(t AS DATE) AS TIMESTAMP){at}), true)",
             "count(DISTINCT day(t))",
             "coalesce(bool_and(CAST(t AS DATE) = last_day(t)), false)",
             "coalesce(max(day(t)), 1)",
@@ -212,7 +217,7 @@ class SeriesBinder:
         ]
         return _Times(*self.checker.rows(f"SELECT {', '.join(read)} FROM (", *rows, ")")[0])
 
-    def _as_given(self, given: Sql, seen: _Times, zone: str) -> Frequency:
+    def _as_given(self, given: Sql, seen: _Times, instants: _Times, zone: str) -> Frequency:
         text = given.text.strip().strip("'").casefold().replace("_", " ")
         if text in ("business day", "business days", "1 business day"):
             return Frequency("business_day", zone=zone)
@@ -221,7 +226,7 @@ class SeriesBinder:
         interval = ("SELECT CAST((", given, ") AS INTERVAL) AS i")
         named = f"SELECT i, {parts[0]} AS y, {parts[1]} AS m, {parts[2]} AS d FROM ("
         months, days, rest = self.checker.rows(f"SELECT 12 * y + m, d, {clock} FROM ({named}", *interval, "))")[0]
-        days, rest = (0, rest + days * _DAY) if rest else (days, rest)
+        days, rest = (0, rest + days * DAY_IN_MICROSECONDS) if rest else (days, rest)
         sizes: dict[Unit, int] = {"month": months, "day": days, "microsecond": rest}
         positive = [unit for unit, size in sizes.items() if size > 0]
         if len(positive) != 1 or min(sizes.values()) < 0:
@@ -231,8 +236,9 @@ class SeriesBinder:
             )
         unit = positive[0]
         if unit == "day" and not seen.at_midnight:
-            unit, sizes["microsecond"] = "microsecond", days * _DAY
-        first = {"month": seen.first_month, "day": seen.first_day, "microsecond": seen.first_microsecond}[unit]
+            unit, sizes["microsecond"] = "microsecond", days * DAY_IN_MICROSECONDS
+        counted = instants if sizes["microsecond"] % DAY_IN_MICROSECONDS else seen
+        first = {"month": seen.first_month, "day": seen.first_day, "microsecond": counted.first_microsecond}[unit]
         return _aligned(unit, sizes[unit], first, seen, zone)
 
 
@@ -255,6 +261,11 @@ class _Times:
     last_microsecond: int
 
     @property
+    def is_daily(self) -> bool:
+        """Whether all times are the same time of the day."""
+        return self.at_midnight or self.every_microseconds % DAY_IN_MICROSECONDS == 0
+
+    @property
     def is_monthly(self) -> bool:
         """Whether all times are the same day of months, or their last."""
         return self.at_midnight and self.n_times > 1 and (self.n_days == 1 or self.at_month_ends)
@@ -267,4 +278,4 @@ def _aligned(unit: Unit, every: int, first: int, seen: _Times, zone: str) -> Fre
 
 
 def _microseconds(frequency: Frequency) -> int:
-    return frequency.every * {"month": 28 * _DAY, "day": _DAY}.get(frequency.unit, 1)
+    return frequency.every * {"month": 28 * DAY_IN_MICROSECONDS, "day": DAY_IN_MICROSECONDS}.get(frequency.unit, 1)

@@ -41,7 +41,7 @@ def _cycles(frequency: Frequency) -> tuple[str, ...]:
 
 
 def _moments(step: IntArray, frequency: Frequency) -> npt.NDArray[np.datetime64]:
-    """Return the times of steps, in seconds."""
+    """Return the times of steps, in seconds, by the clock of their time zone."""
     units = step * frequency.every + frequency.offset
     match frequency.unit:
         case "month":
@@ -52,8 +52,16 @@ def _moments(step: IntArray, frequency: Frequency) -> npt.NDArray[np.datetime64]
             weeks, days = np.divmod(units, 5)
             found = (4 + 7 * weeks + days).astype("datetime64[D]")
         case _:
-            found = units.astype("datetime64[us]")
+            found = _by_clock(units, frequency).astype("datetime64[us]")
     return found.astype("datetime64[s]")
+
+
+def _by_clock(microseconds: IntArray, frequency: Frequency) -> IntArray:
+    """Return times as the clock of the frequency's time zone shows them."""
+    if frequency.clock == frequency.zone:
+        return microseconds
+    distinct, place = np.unique(microseconds, return_inverse=True)
+    return microseconds + np.array([frequency.shift(each) for each in distinct.tolist()], np.int64)[place]
 
 
 def _part(finer: str, coarser: str, size: int) -> Callable[[npt.NDArray[np.datetime64]], FloatArray]:
