@@ -97,6 +97,14 @@ def gathered(gang: Gang, own: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
     return found
 
 
+def rows_of_all(gang: Gang, own: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the rows (n, ...) of all members, in the order of their ranks; members may have different numbers of them."""
+    sizes = [int(size[0]) for size in gathered(gang, np.array([len(own)]))]
+    padded = np.zeros((max(sizes), *own.shape[1:]), own.dtype)
+    padded[: len(own)] = own
+    return np.concatenate([rows[:size] for rows, size in zip(gathered(gang, padded), sizes, strict=True)])
+
+
 def exchange(others: Mapping[int, socket.socket], sent: dict[int, memoryview], taken: dict[int, memoryview]) -> None:
     """Exchange bytes until all are transferred; raises OSError if a peer is gone."""
     poll, ranks = select.poll(), {other.fileno(): rank for rank, other in others.items()}

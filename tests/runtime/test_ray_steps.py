@@ -17,8 +17,10 @@ from helpers.scripted import Scripted, runs
 from helpers.split_jobs import BLOCK, CASES, OWN, assert_same, n_blocks, plan, split_job, whole
 from helpers.thorough import THOROUGH
 
+import grouplearn
 from grouplearn.data.dataset import ARRAYS
 from grouplearn.models.label import TWO_CLASSES
+from grouplearn.plan import physical
 from grouplearn.runtime.ray import job_rows as ray_rows
 from grouplearn.runtime.ray.job_rows import JobRows, bare, cut_rows, stored
 from grouplearn.runtime.ray.runtime import RayRuntime
@@ -91,6 +93,39 @@ def test_networks_in_a_gang_are_as_good_as_alone(on_ray: RayRuntime, learner: st
             )
         assert len(our_trial.curve) == 6
         assert our_trial.curve[-1].train_loss == pytest.approx(their_trial.curve[-1].train_loss, abs=0.05)
+
+
+def test_deepar_in_a_gang_forecasts_as_alone(on_ray: RayRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members draw the same windows, and sum their gradients: models differ by rounding."""
+    del on_ray
+    monkeypatch.setattr(physical, "BLOCK_ROWS", 32)
+    train = (
+        "TRAIN MODEL {} USING deepar PREDICT units ORDER BY month SERIES BY store FEATURES (price) FROM sales WITH (horizon = 4,"
+        " epochs = 2, batches_per_epoch = 4, batch_size = 9, hidden_units = 8, n_samples = 2000 {})"
+    )
+    with grouplearn.connect(progress=None) as con:
+        con.execute(
+            "CREATE TABLE sales AS SELECT s AS store, i AS month, 10 * s + i % 12 + hash(i, s) % 7 AS units, hash(i) % 4 AS price"
+            " FROM range(30) AS r(i), range(1, 6) AS q(s) WHERE i < 30 - 2 * s"
+        )
+        con.execute(train.format("alone", ""))
+        con.execute(train.format("gang", ", executor = 'ray', operator = 'data_parallel', workers = 2"))
+        split = con.execute("SELECT DISTINCT worker FROM grouplearn.units WHERE kind = 'boost'").fetchall()
+        assert len(split) == 2
+        for columns, macro in (("prediction, lower, upper", "forecast"), ("prediction", "fitted")):
+            alone, gang = (
+                np.array(con.execute(f"SELECT store, {columns} FROM {name}_{macro}()").fetchall(), np.float64)
+                for name in ("alone", "gang")
+            )
+            np.testing.assert_allclose(gang, alone, rtol=1e-3)
+            assert (macro, len(gang)) in (("forecast", 20), ("fitted", 115))
+        with pytest.raises(
+            grouplearn.Error, match=r"operator data_parallel does not run .*gbdt, because several workers cannot"
+        ):
+            con.execute(
+                "TRAIN MODEL m USING gbdt PREDICT units ORDER BY month SERIES BY store FEATURES (lags(1)) FROM sales"
+                " WITH (executor = 'ray', operator = 'data_parallel')"
+            )
 
 
 def test_a_learner_that_knows_no_gangs_says_so(on_ray: RayRuntime) -> None:

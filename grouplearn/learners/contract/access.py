@@ -18,7 +18,7 @@ class AccessPattern:
       each visit changes the state, counted for every configuration and epoch.
     - ``held``: what a worker holds of rows in files: a block at a time, all as bins, or ``some``: all rows of a group of few
       blocks, a block at a time of a larger one.
-    - ``gang_waits``: after what the members of a gang wait for each other.
+    - ``gang_waits``: after what the members of a gang wait for each other; None where no gang trains such a learner.
     - ``one_by_one``: the configs of a pack train one after another and share only the prepared rows.
     - ``in_one_go``: training is one step with all its epochs, without a stop in between.
     - ``converges``: training ends by itself at the optimum.
@@ -32,7 +32,7 @@ class AccessPattern:
     words: str
     threaded_from: float
     held: Literal["block", "bins", "some"]
-    gang_waits: Literal["leaf", "batch"] = "leaf"
+    gang_waits: Literal["leaf", "batch"] | None = "leaf"
     one_by_one: bool = False
     in_one_go: bool = False
     converges: bool = False

@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from grouplearn.kernels.library import RowRuns
 from grouplearn.learners.contract.config import Config, Conflict
+from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import GatheringLearner, MomentsLearner
 from grouplearn.learners.contract.ways import (
@@ -176,9 +177,9 @@ def runs_epochs(learner: object) -> bool:
     return _inherits(learner, EpochsLearner)
 
 
-def trains_in_gangs(learner: object) -> bool:
+def trains_in_gangs(learner: Learner) -> bool:
     """Return whether several workers with different rows can train one model together; learners of sums need not."""
-    return _inherits(learner, DataParallelLearner, SamplingLearner)
+    return learner.access.gang_waits is not None and _inherits(learner, DataParallelLearner, SamplingLearner)
 
 
 def can_be_averaged(learner: object) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray, Shard
 from grouplearn.learners.contract.config import SOLVER, Config, Conflict, Hyperparameter, Value
-from grouplearn.learners.contract.control import Diverged, Interrupted, Stop
+from grouplearn.learners.contract.control import Diverged, Gang, Interrupted, Stop
 from grouplearn.learners.contract.learner import Declaration, Learner
 from grouplearn.learners.contract.optional import HasObjectives, RefusesConfigs
 from grouplearn.learners.contract.problem import FeatureBlock, Problem
@@ -77,8 +77,9 @@ class Lagged(PanelLearner):
             return Conflict("a forecast is a number, and this objective is for classes", ("objective",))
         return self.base.conflict(own) if isinstance(self.base, RefusesConfigs) else None
 
-    def fit(self, problem: Problem, config: Config, panel: Panel, stop: Stop) -> FittedSeries:
+    def fit(self, problem: Problem, config: Config, panel: Panel, stop: Stop, gang: Gang | None = None) -> FittedSeries:
         """Return the forecasts of all series."""
+        del gang
         return _Fit.of(self, problem, config, panel, stop).result()
 
     def trained(self, problem: Problem, config: Config, rows: Shard, stop: Stop) -> Artifact:

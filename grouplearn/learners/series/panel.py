@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import ClassVar, cast
 
@@ -15,6 +16,7 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Boosted, Diverged, Gang, Interrupted, Stop
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import SamplingLearner
+from grouplearn.learners.gang_sockets import joined, rows_of_all
 from grouplearn.learners.series.batch import FittedSeries, SeriesBatch
 from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, Forecaster, frequency_of, state_of
 from grouplearn.models.state import State
@@ -73,11 +75,14 @@ class Panel:
 class PanelLearner(Forecaster, SamplingLearner):
     """Forecasts all series of a group by one model, with features that are known ahead."""
 
-    access: ClassVar[AccessPattern] = replace(BOOSTING, words="whole series")
+    access: ClassVar[AccessPattern] = replace(BOOSTING, words="whole series", gang_waits=None)
 
     @abstractmethod
-    def fit(self, problem: Problem, config: Config, panel: Panel, stop: Stop) -> FittedSeries:
-        """Return the forecasts of all series; raises Interrupted soon after ``stop.cancelled()`` became true."""
+    def fit(self, problem: Problem, config: Config, panel: Panel, stop: Stop, gang: Gang | None = None) -> FittedSeries:
+        """Return the forecasts of all series, equal for all members of a ``gang``.
+
+        Raises Interrupted soon after ``stop.cancelled()`` became true.
+        """
 
     def boost(
         self,
@@ -89,18 +94,20 @@ class PanelLearner(Forecaster, SamplingLearner):
         stop: Stop,
         gang: Gang | None = None,
     ) -> tuple[State, Boosted]:
-        """Return the models of all configs."""
+        """Return the models of all configs. The members of a gang begin by giving each other their rows."""
         del state, valid
-        if gang is not None:
-            raise Diverged(f"{self.declaration.name} needs all rows of a group in one place: choose another operator")
         rows = shard.read()
-        panel = Panel.of(problem, rows.x, rows.y, cast(int, configs[0][HORIZON.name]))
-        scale, made, losses = panel.series.scale(cast(int, configs[0][SEASON_LENGTH.name])), [], []
-        for config in configs:
-            if stop.cancelled():
-                raise Interrupted
-            fitted = self.fit(problem, config, panel, stop)
-            made.append(fitted.tensors(panel.series, scale, 1))
-            losses.append(float(np.mean(fitted.loss)))
+        with nullcontext() if gang is None else joined(gang) as members:
+            x, y = np.asarray(rows.x, np.float64), rows.y
+            if members is not None:
+                x, y = (rows_of_all(members, each) for each in (x, y))
+            panel = Panel.of(problem, x, y, cast(int, configs[0][HORIZON.name]))
+            scale, made, losses = panel.series.scale(cast(int, configs[0][SEASON_LENGTH.name])), [], []
+            for config in configs:
+                if stop.cancelled():
+                    raise Interrupted
+                fitted = self.fit(problem, config, panel, stop, members)
+                made.append(fitted.tensors(panel.series, scale, 1))
+                losses.append(float(np.mean(fitted.loss)))
         rounds = (1,) * len(configs)
         return state_of(made, losses), Boosted(rounds, ((),) * len(configs))

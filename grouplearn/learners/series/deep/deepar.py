@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import cast
+from dataclasses import replace
+from typing import ClassVar, cast
 
 import numpy as np
 
+from grouplearn.learners.contract.access import AccessPattern
 from grouplearn.learners.contract.config import Config, Hyperparameter
-from grouplearn.learners.contract.control import Diverged, Stop
+from grouplearn.learners.contract.control import Diverged, Gang, Stop
 from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.contract.learner import Declaration
 from grouplearn.learners.contract.problem import Problem
@@ -110,6 +112,7 @@ class DeepAr(PanelLearner):
     Source: Salinas, Flunkert, Gasthaus & Januschowski 2020.
     """
 
+    access: ClassVar[AccessPattern] = replace(PanelLearner.access, gang_waits="batch")
     declaration = Declaration(
         name="deepar",
         summary="one recurrent network for many series, which samples their future",
@@ -134,9 +137,13 @@ class DeepAr(PanelLearner):
         each = artifact.tensors[QUANTILES].size == len(GRID) * artifact.tensors["mean"].size
         return None if each else f"it has not {len(GRID)} quantiles of each step"
 
-    def fit(self, problem: Problem, config: Config, panel: Panel, stop: Stop) -> FittedSeries:
+    def fit(self, problem: Problem, config: Config, panel: Panel, stop: Stop, gang: Gang | None = None) -> FittedSeries:
         """Return the forecasts of all series; raises Diverged for labels that the likelihood does not have."""
-        settings = _settings(problem, config, panel.ahead.shape[1])
+        settings = replace(_settings(problem, config, panel.ahead.shape[1]), gang=gang)
+        if settings.members > settings.batch_size:
+            raise Diverged(
+                f"a batch of {settings.batch_size} windows cannot be shared by {settings.members} workers: raise batch_size"
+            )
         series = panel.series
         wrong = settings.distribution.label_error(series.y[np.isfinite(series.y)])
         if wrong:

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from grouplearn.data.shard import FloatArray
-from grouplearn.learners.contract.control import Interrupted
+from grouplearn.learners.contract.control import Gang, Interrupted
+from grouplearn.learners.gang_sockets import gathered
+from grouplearn.learners.series.batch import IntArray
 from grouplearn.learners.series.deep.recurrent import Recurrent
 from grouplearn.learners.series.deep.windows import PanelTensors
 from grouplearn.models.metrics.forecasts import GRID
@@ -31,20 +33,34 @@ class SampledForecasts:
 
 
 def forecasts(network: Recurrent, tensors: PanelTensors, cancelled: Callable[[], bool]) -> SampledForecasts:
-    """Return the forecasts of all series of a panel; raises Interrupted if ``cancelled``."""
+    """Return the forecasts of all series of a panel, of which each member of a gang makes some; raises Interrupted if
+    ``cancelled``."""
     settings = tensors.settings
     count, horizon = tensors.n_series, settings.horizon
     mean, deviation = np.full((count, horizon), np.nan), np.full((count, horizon), np.nan)
     quantiles = np.full((count, horizon, len(GRID)), np.nan)
     at_once = max(1, _PATHS // settings.n_samples)
+    by = np.arange(count) // at_once % settings.members
     with tensors.torch.no_grad():
-        fitted = _fitted(network, tensors, cancelled)
-        for first in range(0, count, at_once):
+        fitted = _fitted(network, tensors, np.flatnonzero(by == settings.rank), cancelled)
+        for first in range(settings.rank * at_once, count, settings.members * at_once):
             chosen = np.arange(first, min(first + at_once, count))
             means, paths = _paths(network, tensors, chosen, cancelled)
             mean[chosen], deviation[chosen] = means.mean(1), paths.std(1)
             quantiles[chosen] = np.moveaxis(np.quantile(paths, GRID, axis=1), 0, 2)
-    return SampledForecasts(fitted, mean, deviation, quantiles)
+    found = SampledForecasts(fitted, mean, deviation, quantiles)
+    return found if settings.gang is None else _joined(found, by, np.repeat(by, tensors.lengths), settings.gang)
+
+
+def _joined(own: SampledForecasts, by: IntArray, value_by: IntArray, gang: Gang) -> SampledForecasts:
+    """Return the forecasts of all members: series are forecast ``by`` a rank (S,), and their values ``value_by`` (n,)."""
+
+    def chosen(name: str, owner: IntArray) -> FloatArray:
+        return np.choose(owner.reshape(-1, *[1] * (getattr(own, name).ndim - 1)), gathered(gang, getattr(own, name)))
+
+    return SampledForecasts(
+        chosen("fitted", value_by), chosen("mean", by), chosen("deviation", by), chosen("quantiles", by)
+    )
 
 
 def _paths(
@@ -85,21 +101,22 @@ def _paths(
     return means, paths
 
 
-def _fitted(network: Recurrent, tensors: PanelTensors, cancelled: Callable[[], bool]) -> FloatArray:
-    """Return the mean of each value given those before it, by windows whose last H steps lie side by side."""
+def _fitted(network: Recurrent, tensors: PanelTensors, chosen: IntArray, cancelled: Callable[[], bool]) -> FloatArray:
+    """Return the mean of each value of the ``chosen`` series given those before it, by windows whose last H steps lie side by
+    side; NaN for the others."""
     torch, settings = tensors.torch, tensors.settings
     context, horizon, likelihood = settings.context, settings.horizon, settings.distribution
-    counts = -(-np.maximum(tensors.lengths - 1, 0) // horizon)
-    series = np.repeat(np.arange(tensors.n_series), counts)
+    counts = -(-np.maximum(tensors.lengths[chosen] - 1, 0) // horizon)
+    series = np.repeat(chosen, counts)
     number = np.arange(series.size) - np.repeat(np.cumsum(counts) - counts, counts)
     fitted = np.full(tensors.lengths.sum(), np.nan)
     for first in range(0, series.size, _WINDOWS):
         if cancelled():
             raise Interrupted
         part, split = series[first : first + _WINDOWS], 1 + horizon * number[first : first + _WINDOWS]
-        chosen = torch.from_numpy(part).to(settings.device)
-        window = tensors.windows(chosen, torch.from_numpy(split).to(settings.device))
-        static = network.static(chosen, (window.scale / tensors.usual_size).log())
+        of = torch.from_numpy(part).to(settings.device)
+        window = tensors.windows(of, torch.from_numpy(split).to(settings.device))
+        static = network.static(of, (window.scale / tensors.usual_size).log())
         raw, _ = network(window.inputs, static)
         mean = likelihood.mean(*likelihood.parameters(raw, window.scale))[:, context:].double().cpu().numpy()
         step = split[:, None] + np.arange(horizon)

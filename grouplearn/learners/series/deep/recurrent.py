@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,16 +41,18 @@ class Recurrent:
         """Return the inputs of a window that are the same at all steps (B, s), from its series (B,) and log scale (B, 1)."""
         return self.torch.cat([self.vectors(series), log_scale], dim=1)
 
-    def __call__(self, inputs: Any, static: Any, memory: Sequence[Any] | None = None, drawn: Any = None) -> Any:
+    def __call__(
+        self, inputs: Any, static: Any, memory: Sequence[Any] | None = None, drawn: Callable[[Any], Any] | None = None
+    ) -> Any:
         """Return the raw parameters (B, T, r) of each step, and the memory of the layers after the last step.
 
-        With a generator ``drawn``, numbers between layers are dropped by chance.
+        With ``drawn``, which draws numbers between 0 and 1 like a tensor's, numbers between layers are dropped by chance.
         """
         torch, after = self.torch, []
         x = torch.cat([inputs, static[:, None].expand(-1, inputs.shape[1], -1)], dim=2)
         for number, layer in enumerate(self.layers):
             if number and drawn is not None and self.dropout:
-                kept = torch.rand(x.shape, generator=drawn, device=x.device) >= self.dropout
+                kept = drawn(x) >= self.dropout
                 x = x * kept / (1 - self.dropout)
             x, state = layer(x, None if memory is None else memory[number])
             after.append(state)

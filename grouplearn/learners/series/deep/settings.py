@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from grouplearn.learners.contract.control import Gang
 from grouplearn.learners.series.deep.likelihoods import LIKELIHOODS, Likelihood
 
 
@@ -11,7 +12,8 @@ from grouplearn.learners.series.deep.likelihoods import LIKELIHOODS, Likelihood
 class Settings:
     """The horizon H and the context C of a window in steps, the season's length, the network, and how it is trained.
 
-    ``device`` is one of torch: ``cpu``, ``cuda``, ``cuda:1``, ``mps`` ...
+    ``device`` is one of torch: ``cpu``, ``cuda``, ``cuda:1``, ``mps`` ... The members of a ``gang`` train it together: each
+    takes its share of the windows of a batch, and of the series that are forecast.
     """
 
     horizon: int
@@ -28,6 +30,17 @@ class Settings:
     n_samples: int = 200
     seed: int = 0
     device: str = "cpu"
+    gang: Gang | None = None
+
+    @property
+    def rank(self) -> int:
+        """The number of this member."""
+        return 0 if self.gang is None else self.gang.rank
+
+    @property
+    def members(self) -> int:
+        """How many members there are."""
+        return 1 if self.gang is None else self.gang.size
 
     @property
     def distribution(self) -> Likelihood:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from grouplearn.learners.contract.control import Diverged, Interrupted
+from grouplearn.learners.contract.control import Diverged, Gang, Interrupted
+from grouplearn.learners.gang_sockets import gathered
 from grouplearn.learners.neural.network_module import torch_on_one_thread
 from grouplearn.learners.series.deep.recurrent import Recurrent
 from grouplearn.learners.series.deep.windows import PanelTensors
@@ -31,8 +33,9 @@ def trained(
 ) -> Recurrent:
     """Return a network trained on all series of a panel; ``report`` is given the loss of each epoch.
 
-    The step of Adam falls from ``learning_rate`` to 0 as a half cosine. Raises Interrupted if ``cancelled`` between two
-    batches, and Diverged if a loss is not finite.
+    The step of Adam falls from ``learning_rate`` to 0 as a half cosine. Members of a gang draw the same windows, and sum the
+    gradients of their shares in the order of ranks: all return one network, which differs from that of one worker by rounding
+    alone. Raises Interrupted if ``cancelled`` between two batches, and Diverged if a loss is not finite.
     """
     settings = tensors.settings
     random = np.random.default_rng((settings.seed, 0))
@@ -71,17 +74,39 @@ def _drawn_windows(tensors: PanelTensors, random: np.random.Generator) -> tuple[
     return tuple(tensors.torch.from_numpy(each).to(settings.device) for each in (series, split))
 
 
-def _descend(network: Recurrent, tensors: PanelTensors, optimizer: Any, drawn: Sequence[Any], dropped: Any) -> Any:
+def _descend(network: Recurrent, tensors: PanelTensors, optimizer: Any, drawn: Sequence[Any], generator: Any) -> Any:
     """Take a step down the mean of -log p over the known values of windows, and return it."""
-    series, split = drawn
+    torch, settings = tensors.torch, tensors.settings
+    count = settings.batch_size
+    own = slice(*(count * rank // settings.members for rank in (settings.rank, settings.rank + 1)))
+    series, split = (each[own] for each in drawn)
+
+    def uniform(x: Any) -> Any:
+        return torch.rand((count, *x.shape[1:]), generator=generator, device=x.device)[own]
+
     window = tensors.windows(series, split)
     static = network.static(series, (window.scale / tensors.usual_size).log())
-    raw, _ = network(window.inputs, static, drawn=dropped)
-    likelihood = tensors.settings.distribution
+    raw, _ = network(window.inputs, static, drawn=uniform)
+    likelihood = settings.distribution
     density = likelihood.log_density(window.target, *likelihood.parameters(raw, window.scale))
-    loss = -(density * window.known).sum() / window.known.sum().clamp(min=1)
+    loss = -(density * window.known).sum()
     optimizer.zero_grad()
     loss.backward()
-    tensors.torch.nn.utils.clip_grad_norm_(network.module.parameters(), _LONGEST_GRADIENT)
+    parameters = list(network.module.parameters())
+    sums = [loss.detach(), window.known.sum(), *(each.grad for each in parameters)]
+    loss, known, *gradients = sums if settings.gang is None else _summed(torch, sums, settings.gang)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient / known.clamp(min=1)
+    torch.nn.utils.clip_grad_norm_(parameters, _LONGEST_GRADIENT)
     optimizer.step()
-    return loss.detach()
+    return loss / known.clamp(min=1)
+
+
+def _summed(torch: Any, own: Sequence[Any], gang: Gang) -> list[Any]:
+    """Return the sums of tensors over all members, each of which calls it with its ``own``."""
+    flat = torch.cat([each.ravel() for each in own])
+    sent = flat.cpu().numpy()
+    gang.sent.add(sent.nbytes)
+    total = torch.from_numpy(functools.reduce(np.add, gathered(gang, sent))).to(flat.device)
+    parts = total.split([each.numel() for each in own])
+    return [part.reshape(each.shape) for part, each in zip(parts, own, strict=True)]
