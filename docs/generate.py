@@ -26,6 +26,7 @@ from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.series.lagged import STRATEGY
 from grouplearn.learners.series.lags import CALLS as LAGS
 from grouplearn.learners.series.lags import DIFFERENCES
+from grouplearn.learners.series.panel import SCALE
 from grouplearn.models.label import Label
 from grouplearn.models.outputs.forecast import Forecast
 from grouplearn.models.outputs.output import Output
@@ -111,7 +112,7 @@ def encoder_options() -> str:
 
 def earlier_values() -> str:
     """Return what learners of rows take besides their own hyperparameters where they forecast series."""
-    rows = map(_hyperparameter, (*LAGS.values(), DIFFERENCES, STRATEGY))
+    rows = map(_hyperparameter, (*LAGS.values(), DIFFERENCES, SCALE, STRATEGY))
     return table(_HEAD, rows)
 
 

@@ -78,25 +78,66 @@ def test_a_linear_model_of_one_series_is_least_squares_continued(con: grouplearn
         np.testing.assert_allclose(forecast(con, "m", series), expected, rtol=1e-7)
 
 
-def test_one_model_of_many_series_learns_from_all_of_them_in_their_own_scale(con: grouplearn.Connection) -> None:
+@pytest.mark.parametrize("scale", ["mean", "standard", "none"])
+def test_one_model_of_many_series_learns_from_all_of_them_as_scaled(con: grouplearn.Connection, scale: str) -> None:
     con.execute(
         "TRAIN MODEL m USING linear_regression PREDICT y ORDER BY t SERIES BY s FEATURES (lags(1, 2)) FROM rows"
-        f" VALIDATE NONE WITH (horizon = {HORIZON}, season_length = 1, l2 = 0)"
+        f" VALIDATE NONE WITH (horizon = {HORIZON}, season_length = 1, l2 = 0, scale = '{scale}')"
     )
-    every = [values(con, series) for series in range(3)]
-    known = [con.execute(f"SELECT avg(abs(y)) FROM rows WHERE s = {series}").fetchone()[0] for series in range(3)]
-    x, y = [], []
-    for own, scale, missing in zip(every, known, (None, 30, None), strict=True):
-        rows = pd.DataFrame({"lag1": own.shift(1), "lag2": own.shift(2), "y": own})[2:] / scale
-        rows = rows.drop(index=missing) if missing else rows
-        x.append(rows[["lag1", "lag2"]].to_numpy())
-        y.append(rows["y"].to_numpy())
-    weights = least_squares(np.concatenate(x), np.concatenate(y))
-    for series, (own, scale) in enumerate(zip(every, known, strict=True)):
-        past = [*(own.to_numpy() / scale)]
+    known = con.execute("SELECT avg(abs(y)), avg(y), stddev_pop(y) FROM rows GROUP BY s ORDER BY s").fetchall()
+    shift = [mean if scale == "standard" else 0.0 for _, mean, _ in known]
+    factor = [{"mean": size, "standard": deviation, "none": 1.0}[scale] for size, _, deviation in known]
+    every = [(values(con, series) - shift[series]) / factor[series] for series in range(3)]
+    trained = []
+    for own, missing in zip(every, ([], [30, 31, 32], []), strict=True):  # values without both lags do not train
+        trained.append(pd.DataFrame({"lag1": own.shift(1), "lag2": own.shift(2), "y": own})[2:].drop(index=missing))
+    rows = pd.concat(trained).to_numpy()
+    weights = least_squares(rows[:, :2], rows[:, 2])
+    for series, own in enumerate(every):
+        past = [*own.to_numpy()]
         for _ in range(HORIZON):
             past.append(weights[0] + weights[1] * past[-1] + weights[2] * past[-2])
-        np.testing.assert_allclose(forecast(con, "m", series), np.array(past[-HORIZON:]) * scale, rtol=1e-7)
+        expected = np.array(past[-HORIZON:]) * factor[series] + shift[series]
+        np.testing.assert_allclose(forecast(con, "m", series), expected, rtol=1e-7)
+
+
+def test_a_missing_value_is_no_lag_of_a_row_that_trains(con: grouplearn.Connection) -> None:
+    """y(t) = 0.9 y(t - 1) exactly, in the rows that have a row before them."""
+    con.execute(
+        "CREATE TABLE gaps AS SELECT i AS t, 1000 * 0.9 ** i AS y FROM range(40) AS r(i)"
+        " WHERE i < 10 OR i IN (12, 13, 16, 17, 18, 22) OR i > 26"
+    )
+    con.execute(
+        "TRAIN MODEL m USING linear_regression PREDICT y ORDER BY t FEATURES (lags(1)) FROM gaps VALIDATE NONE"
+        " WITH (horizon = 3, season_length = 1, l2 = 0)"
+    )
+    found = con.execute("SELECT max(abs(prediction / (1000 * 0.9 ** t) - 1)) FROM m_forecast()").fetchall()
+    assert found[0][0] < 1e-9
+
+
+def test_a_series_of_zeros_among_others_stays_small(con: grouplearn.Connection) -> None:
+    con.execute("CREATE TABLE zeros AS SELECT s, t, CASE WHEN s > 0 THEN y / 1000 ELSE 0 END AS y FROM rows")
+    for scale in ("mean", "standard"):
+        con.execute(
+            "TRAIN OR REPLACE MODEL m USING linear_regression PREDICT y ORDER BY t SERIES BY s FEATURES (lags(1)) FROM zeros"
+            f" VALIDATE NONE WITH (horizon = {HORIZON}, season_length = 1, scale = '{scale}')"
+        )
+        assert np.abs(forecast(con, "m")).max() < 1e-4
+
+
+def test_a_network_of_one_series_beats_the_season_before(con: grouplearn.Connection) -> None:
+    """By its defaults, on a growing series of months with a season that grows, too."""
+    con.execute(
+        "CREATE TABLE air AS SELECT CAST(DATE '1949-01-01' + to_months(i::INTEGER) AS DATE) AS month, exp(4.8 + 0.01 * i"
+        " + 0.15 * sin(i * pi() / 6) + 0.004 * ((i * 7919) % 17)) AS y FROM range(144) AS r(i)"
+    )
+    for learner in ("mlp", "seasonal_naive"):
+        con.execute(
+            f"TRAIN MODEL {learner} USING {learner} PREDICT y ORDER BY month FROM air VALIDATE ROLLING 3 HORIZON 12"
+        )
+    assert con.execute("SELECT n.valid_mae < 0.8 * s.valid_mae FROM mlp AS n, seasonal_naive AS s").fetchall() == [
+        (True,)
+    ]
 
 
 def test_direct_models_learn_each_step_and_differences_are_added_again(con: grouplearn.Connection) -> None:

@@ -17,7 +17,7 @@ from grouplearn.learners.contract.problem import FeatureBlock, Problem
 from grouplearn.learners.contract.ways import AlgebraicLearner, SamplingLearner, SequentialLearner
 from grouplearn.learners.series.batch import BoolArray, FittedSeries
 from grouplearn.learners.series.lags import CALLS, DIFFERENCES, Differenced, LagFeatures
-from grouplearn.learners.series.panel import Panel, PanelLearner
+from grouplearn.learners.series.panel import SCALE, Panel, PanelLearner, Scaling
 from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, SeriesCost
 from grouplearn.models.label import NUMBER
 from grouplearn.models.outputs.forecast import Forecast
@@ -35,6 +35,8 @@ STRATEGY = Hyperparameter(
 _MOST_PATHS, _ALL_PATHS = 200, 200_000
 #: Steps at the end of a series that measure its errors: at most this part of its values.
 _JUDGED_PART = 4
+#: Passes of networks by default: a series has few rows.
+_EPOCHS = 100
 #: The forecast of rows (n, d), by a model.
 Model = Callable[[FloatArray], FloatArray]
 #: How the names of such learners begin.
@@ -44,7 +46,10 @@ PREFIX = "lagged_"
 class Lagged(PanelLearner):
     """A learner of rows that forecasts series: ŷ(t) = f(y(t - k) for each lag k, rolling statistics, features of step t).
 
-    Each series is divided by the mean of its absolute values where a group has several. Deviations come from simulated paths
+    f learns the values as ``scale`` makes them, see ``panel.Scaling``: by default each series is standardized where a group has
+    several. A value whose lags are missing does not train a learner
+    that takes no missing features; a forecast takes the last value before for a missing lag.
+    Deviations come from simulated paths
     with normal errors, which are as large as those of one-step forecasts of the last steps by a model that has not seen
     them; with ``strategy = 'direct'`` from the errors of each step's own model.
     Source: Ben Taieb & Hyndman 2012; Montero-Manso & Hyndman 2021.
@@ -59,8 +64,8 @@ class Lagged(PanelLearner):
             summary=f"{own.name} over earlier values and features known ahead",
             labels=frozenset({NUMBER}),
             output=Forecast,
-            hyperparameters=(*CALLS.values(), DIFFERENCES, STRATEGY, *self._of_base, SEASON_LENGTH, HORIZON),
-            default_epochs=own.default_epochs,
+            hyperparameters=(*CALLS.values(), DIFFERENCES, SCALE, STRATEGY, *self._of_base, SEASON_LENGTH, HORIZON),
+            default_epochs=_EPOCHS if isinstance(base, SequentialLearner) else own.default_epochs,
             form="vectors",
             handles_missing=True,
             takes_series=True,
@@ -75,6 +80,8 @@ class Lagged(PanelLearner):
         own = self._own(config)
         if isinstance(self.base, HasObjectives) and self.base.classifies(own):
             return Conflict("a forecast is a number, and this objective is for classes", ("objective",))
+        if config[SCALE.name] == "standard" and self.base.link(own, NUMBER) == "exp":
+            return Conflict("standardized values are negative, too, and forecasts are exp of a score", (SCALE.name,))
         return self.base.conflict(own) if isinstance(self.base, RefusesConfigs) else None
 
     def fit(self, problem: Problem, config: Config, panel: Panel, stop: Stop, gang: Gang | None = None) -> FittedSeries:
@@ -99,6 +106,14 @@ class Lagged(PanelLearner):
                 state = summing.step(problem, own, state, summing.accumulate(problem, own, state, rows))
         return self.base.finalize(problem, own, state, 0)
 
+    def scale(self, config: Config, n_series: int) -> str:
+        """Return how so many series are scaled; see ``panel.SCALE``."""
+        if config[SCALE.name] != SCALE.default:
+            return str(config[SCALE.name])
+        if self.base.link(self._own(config), NUMBER) == "exp":
+            return "mean" if n_series > 1 else "none"
+        return "standard" if n_series > 1 or isinstance(self.base, SequentialLearner) else "none"
+
     def _own(self, config: Config) -> dict[str, Value]:
         return {each.name: config[each.name] for each in self._of_base}
 
@@ -120,7 +135,8 @@ class _Rows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """One config on the series of a panel: ``values`` are theirs divided by ``scale`` (G,), and what is learned of them."""
+    """One config on the series of a panel: ``values`` are theirs, scaled, and what is learned of them; in ``filled`` missing
+    ones have the value before."""
 
     learner: Lagged
     problem: Problem
@@ -128,20 +144,26 @@ class _Fit:
     panel: Panel
     stop: Stop
     features: LagFeatures
-    scale: FloatArray
+    scaling: Scaling
     values: Differenced
+    filled: Differenced
 
     @classmethod
     def of(cls, learner: Lagged, problem: Problem, config: Config, panel: Panel, stop: Stop) -> _Fit:
-        series, scale = panel.series, np.ones(panel.series.n_series)
-        features = LagFeatures.of(config, cast(int, config[SEASON_LENGTH.name]))
-        if series.n_series > 1:
-            total, count = series.absolute_sums()
-            scale = np.where(total > 0, total / np.maximum(count, 1), 1.0)
-        y = series.y / scale[series.of]
-        y = y if learner.base.declaration.handles_missing else series.filled(y)
-        values = Differenced.of(series, y, cast("tuple[int, ...]", config[DIFFERENCES.name]))
-        return cls(learner, problem, config, panel, stop, features, scale, values)
+        series, differences = panel.series, cast("tuple[int, ...]", config[DIFFERENCES.name])
+        scaling = Scaling.of(series, learner.scale(config, series.n_series))
+        y = scaling.scaled(series)
+        return cls(
+            learner,
+            problem,
+            config,
+            panel,
+            stop,
+            LagFeatures.of(config, cast(int, config[SEASON_LENGTH.name])),
+            scaling,
+            Differenced.of(series, y, differences),
+            Differenced.of(series, series.filled(y), differences),
+        )
 
     @property
     def direct(self) -> bool:
@@ -159,19 +181,19 @@ class _Fit:
             rows = self._rows(step)
             models.append(self._model(rows, np.ones(series.y.size, np.bool_)))
             errors.append(self._error(self._model(rows, ~judged), rows, judged))
-            one_step = self._one_step(models[0], rows) if step == 1 else one_step
+            one_step = self._one_step(models[0]) if step == 1 else one_step
         if self.direct:
             mean, _ = self._forecasts(models, None)
             deviation = np.stack(errors, axis=1)
         else:
             mean, deviation = self._forecasts(models, errors[0])
-        fitted = one_step * self.scale[series.of]
+        fitted = self.scaling.undone(one_step, series.of)
         squares = np.where(np.isfinite(fitted) & np.isfinite(series.y), (series.y - fitted) ** 2, 0.0)
         loss = np.sqrt(np.bincount(series.of, squares, series.n_series) / np.maximum(series.sizes, 1))
         return FittedSeries(
             series.filled(fitted),  # models have finite numbers
-            mean * self.scale[:, None],
-            deviation * self.scale[:, None],
+            self.scaling.undone(mean, np.arange(series.n_series)[:, None]),
+            deviation * self.scaling.factor[:, None],
             loss,
             np.ones(series.n_series, np.bool_),
         )
@@ -183,9 +205,10 @@ class _Fit:
         place = np.arange(series.y.size) - series.start[:-1][series.of]
         return np.asarray(place >= (series.sizes - held)[series.of])
 
-    def _rows(self, step: int) -> _Rows:
-        """Return what is known ``step`` steps before each value."""
-        learned, series = self.values.levels[-1], self.panel.series
+    def _rows(self, step: int, *, filled: bool = False) -> _Rows:
+        """Return what is known ``step`` steps before each value, or is ``filled`` where it is missing."""
+        values, series = self.filled if filled else self.values, self.panel.series
+        learned = values.levels[-1]
         made = self.features.made(lambda lag: series.lagged(learned, lag + step - 1))
         x = np.column_stack([*made, self.panel.past])
         reach = self.features.reach + step - 1 + sum(self.values.differences)
@@ -227,12 +250,13 @@ class _Fit:
             items=tuple(FeatureBlock(name, 1) for name in names),
         )
 
-    def _one_step(self, model: Model, rows: _Rows) -> FloatArray:
+    def _one_step(self, model: Model) -> FloatArray:
         """Return the forecast of each value from those before it, NaN where there are too few."""
+        rows = self._rows(1, filled=True)
         found = np.full(rows.y.size, np.nan)
         if rows.usable.any():
             found[rows.usable] = model(rows.x[rows.usable])
-        return self.values.undone(found)
+        return self.filled.undone(found)
 
     def _error(self, model: Model, rows: _Rows, judged: BoolArray) -> FloatArray:
         """Return the root mean square of errors on judged values, (G,): of all series together, as they have few each."""
@@ -256,7 +280,7 @@ class _Fit:
     def _paths(self, models: Sequence[Model], noise: FloatArray) -> FloatArray:
         """Return the next values of each series along paths, (G, paths, H), with ``noise`` of this shape added to each step."""
         count, paths, horizon = noise.shape
-        histories = self.values.histories(self.features.reach, paths, complete=not self.takes_missing)
+        histories = self.filled.histories(self.features.reach, paths)
         origin, found = histories[-1], []
         for step in range(horizon):
             now = origin if self.direct else histories[-1]
@@ -267,5 +291,5 @@ class _Fit:
                     f"a feature is not known {step + 1} steps ahead: add rows of the steps to come to FROM, with a NULL label"
                 )
             learned = models[step if self.direct else 0](x)
-            found.append(self.values.appended(histories, learned + noise[:, :, step].ravel()))
+            found.append(self.filled.appended(histories, learned + noise[:, :, step].ravel()))
         return np.stack(found, axis=1).reshape(count, paths, horizon)

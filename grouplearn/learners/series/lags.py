@@ -119,13 +119,13 @@ class Differenced:
             learned = learned + self.series.lagged(level, lag)
         return learned
 
-    def histories(self, reach: int, paths: int, *, complete: bool) -> list[FloatArray]:
-        """Return the last values of each level, (G · paths, steps), enough to go on from: before the first value of a series NaN,
-        or if they must be ``complete`` this value."""
+    def histories(self, reach: int, paths: int) -> list[FloatArray]:
+        """Return the last values of each level, (G · paths, steps), enough to go on from: before the first value of a series
+        this value."""
         found = []
         for level, steps in zip(self.levels, [*self.differences, reach], strict=True):
             tails = _tails(self.series, level, steps)
-            found.append(np.repeat(_completed(tails) if complete else tails, paths, axis=0))
+            found.append(np.repeat(_completed(tails), paths, axis=0))
         return found
 
     def appended(self, histories: list[FloatArray], learned: FloatArray) -> FloatArray:

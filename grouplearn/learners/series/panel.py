@@ -12,15 +12,27 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, StoredShard
 from grouplearn.learners.contract.access import BOOSTING, AccessPattern
-from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.control import Boosted, Diverged, Gang, Interrupted, Stop
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import SamplingLearner
 from grouplearn.learners.gang_sockets import joined, rows_of_all
-from grouplearn.learners.series.batch import FittedSeries, SeriesBatch
+from grouplearn.learners.series.batch import FittedSeries, IntArray, SeriesBatch
 from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, Forecaster, frequency_of, state_of
 from grouplearn.models.state import State
 
+SCALE = Hyperparameter(
+    "scale",
+    "str",
+    "auto",
+    "what is learned of each series: standard: (y - mean) / sd; mean: y / mean abs(y), so that effects of features are parts of"
+    " y; none: y, so that effects are in units of y. auto: standard where a group has several series or the learner is mlp,"
+    " mean where several have forecasts that are exp of a score (poisson_regression), else none",
+    "Montero-Manso & Hyndman 2021",
+    choices=("auto", "standard", "mean", "none"),
+)
+#: The least size of a series that it is divided by, as a part of the size of all.
+_LEAST_PART = 1e-3
 #: Feature columns before those of FEATURES: the step, and the number of the series.
 _OWN = 2
 
@@ -70,6 +82,42 @@ class Panel:
         after = place - series.sizes[of]
         ahead = known & ~past & (after < self.ahead.shape[1])
         self.ahead[of[ahead], after[ahead].astype(np.int64)] = rows[ahead, _OWN:]
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """Scaled values of series: (y - ``shift``) / ``factor``, (G,) each.
+
+    ``mean``: shift 0, factor mean |y|. ``standard``: shift mean y, factor the standard deviation. ``none``: 0 and 1. A factor
+    is at least a thousandth of the mean factor of all series, so that a series of zeros among others stays small.
+    """
+
+    shift: FloatArray
+    factor: FloatArray
+
+    @classmethod
+    def of(cls, series: SeriesBatch, how: str) -> Scaling:
+        """Return how series are scaled."""
+        known = np.isfinite(series.y)
+        of, y = series.of[known], series.y[known]
+        total, count = series.absolute_sums()
+        count = np.maximum(count, 1)
+        shift, factor = np.zeros(series.n_series), np.ones(series.n_series)
+        if how == "mean":
+            factor = total / count
+        elif how == "standard":
+            shift = np.bincount(of, y, series.n_series) / count
+            factor = np.sqrt(np.bincount(of, (y - shift[of]) ** 2, series.n_series) / count)
+        least = _LEAST_PART * factor.mean()
+        return cls(shift, np.maximum(factor, least if least > 0 else 1.0))
+
+    def scaled(self, series: SeriesBatch) -> FloatArray:
+        """Return the values of series, (n,), scaled."""
+        return (series.y - self.shift[series.of]) / self.factor[series.of]
+
+    def undone(self, values: FloatArray, of: IntArray) -> FloatArray:
+        """Return ``values``, which are scaled, of the series ``of``, as they were."""
+        return values * self.factor[of] + self.shift[of]
 
 
 class PanelLearner(Forecaster, SamplingLearner):
