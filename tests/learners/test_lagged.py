@@ -177,3 +177,25 @@ def test_deviations_are_those_of_the_process(con: grouplearn.Connection) -> None
     found = np.array([row[1] for row in con.execute(rows).fetchall()])
     np.testing.assert_allclose(found, sigma * np.sqrt(np.cumsum(phi ** (2 * np.arange(6)))), rtol=0.1)
     assert abs(con.execute("SELECT valid_coverage FROM m").fetchone()[0] - 0.9) < 0.03
+
+
+@pytest.mark.parametrize("strategy", ["recursive", "direct"])
+def test_intervals_of_short_random_walks_contain_what_they_say(con: grouplearn.Connection, strategy: str) -> None:
+    steps = np.random.default_rng(7).standard_normal((100, 72))
+    walks = {
+        "s": np.repeat(np.arange(100), 72),
+        "t": np.tile(np.arange(72), 100),
+        "y": np.cumsum(steps, axis=1).ravel(),
+    }
+    con.register("walks", pd.DataFrame(walks))
+    con.execute(
+        "TRAIN MODEL m USING linear_regression PREDICT y ORDER BY t FEATURES (lags(1, 2)) FROM (FROM walks WHERE t < 60)"
+        f" GROUP BY s VALIDATE NONE WITH (horizon = 12, season_length = 1, strategy = '{strategy}')"
+    )
+    inside = "avg((y BETWEEN lower AND upper)::INTEGER)"
+    found = con.execute(
+        f"SELECT {inside}, {inside} FILTER (step > 8) FROM m_forecast(level := 0.9) JOIN walks USING (s, t)"
+    )
+    every, late = found.fetchall()[0]
+    assert 0.87 < every < 0.94
+    assert 0.82 < late < 0.94

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple, cast
 
 import numpy as np
 
+from grouplearn.amounts import counted
 from grouplearn.data.shard import FloatArray, Shard
 from grouplearn.learners.contract.config import SOLVER, Config, Conflict, Hyperparameter, Value
 from grouplearn.learners.contract.control import Diverged, Gang, Interrupted, Stop
@@ -15,10 +17,10 @@ from grouplearn.learners.contract.learner import Declaration, Learner
 from grouplearn.learners.contract.optional import HasObjectives, RefusesConfigs
 from grouplearn.learners.contract.problem import FeatureBlock, Problem
 from grouplearn.learners.contract.ways import AlgebraicLearner, SamplingLearner, SequentialLearner
-from grouplearn.learners.series.batch import BoolArray, FittedSeries
-from grouplearn.learners.series.lags import CALLS, DIFFERENCES, Differenced, LagFeatures
-from grouplearn.learners.series.panel import SCALE, Panel, PanelLearner, Scaling
-from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, SeriesCost
+from grouplearn.learners.series.batch import BoolArray, FittedSeries, IntArray
+from grouplearn.learners.series.lags import CALLS, DIFFERENCES, Differenced, LagFeatures, Origins
+from grouplearn.learners.series.panel import OWN, SCALE, Panel, PanelLearner, Scaling, deviations
+from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, SeriesCost, frequency_of
 from grouplearn.models.label import NUMBER
 from grouplearn.models.outputs.forecast import Forecast
 from grouplearn.models.state import Artifact
@@ -31,10 +33,10 @@ STRATEGY = Hyperparameter(
     "Ben Taieb & Hyndman 2012",
     choices=("recursive", "direct"),
 )
-#: Simulated paths of a series, and of all series of a group, from which deviations come.
-_MOST_PATHS, _ALL_PATHS = 200, 200_000
-#: Steps at the end of a series that measure its errors: at most this part of its values.
-_JUDGED_PART = 4
+#: Models that measure errors have seen these parts of each series, and forecast from the steps up to the next part.
+_SEEN = (0.5, 0.75)
+#: Steps from which such a model forecasts, of all series together.
+_MOST_ORIGINS = 20_000
 #: Passes of networks by default: a series has few rows.
 _EPOCHS = 100
 #: The forecast of rows (n, d), by a model.
@@ -47,11 +49,9 @@ class Lagged(PanelLearner):
     """A learner of rows that forecasts series: ŷ(t) = f(y(t - k) for each lag k, rolling statistics, features of step t).
 
     f learns the values as ``scale`` makes them, see ``panel.Scaling``: by default each series is standardized where a group has
-    several. A value whose lags are missing does not train a learner
-    that takes no missing features; a forecast takes the last value before for a missing lag.
-    Deviations come from simulated paths
-    with normal errors, which are as large as those of one-step forecasts of the last steps by a model that has not seen
-    them; with ``strategy = 'direct'`` from the errors of each step's own model.
+    several. A value whose lags are missing does not train a learner that takes no missing features; a forecast takes the last
+    value before for a missing lag. Deviations come from the errors of forecasts from many steps of the past, by models that have
+    seen the first half, or the first three quarters, of each series, see ``panel.deviations``.
     Source: Ben Taieb & Hyndman 2012; Montero-Manso & Hyndman 2021.
     """
 
@@ -135,8 +135,7 @@ class _Rows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """One config on the series of a panel: ``values`` are theirs, scaled, and what is learned of them; in ``filled`` missing
-    ones have the value before."""
+    """One config on the series of a panel."""
 
     learner: Lagged
     problem: Problem
@@ -144,26 +143,11 @@ class _Fit:
     panel: Panel
     stop: Stop
     features: LagFeatures
-    scaling: Scaling
-    values: Differenced
-    filled: Differenced
 
     @classmethod
     def of(cls, learner: Lagged, problem: Problem, config: Config, panel: Panel, stop: Stop) -> _Fit:
-        series, differences = panel.series, cast("tuple[int, ...]", config[DIFFERENCES.name])
-        scaling = Scaling.of(series, learner.scale(config, series.n_series))
-        y = scaling.scaled(series)
-        return cls(
-            learner,
-            problem,
-            config,
-            panel,
-            stop,
-            LagFeatures.of(config, cast(int, config[SEASON_LENGTH.name])),
-            scaling,
-            Differenced.of(series, y, differences),
-            Differenced.of(series, series.filled(y), differences),
-        )
+        features = LagFeatures.of(config, cast(int, config[SEASON_LENGTH.name]))
+        return cls(learner, problem, config, panel, stop, features)
 
     @property
     def direct(self) -> bool:
@@ -173,123 +157,172 @@ class _Fit:
     def horizon(self) -> int:
         return int(self.panel.ahead.shape[1])
 
-    def result(self) -> FittedSeries:
-        """Return the forecasts, and their deviations."""
-        series, judged = self.panel.series, self._judged()
-        models, errors, one_step = list[Model](), list[FloatArray](), np.empty(0)
-        for step in range(1, self.horizon + 1 if self.direct else 2):
-            rows = self._rows(step)
-            models.append(self._model(rows, np.ones(series.y.size, np.bool_)))
-            errors.append(self._error(self._model(rows, ~judged), rows, judged))
-            one_step = self._one_step(models[0]) if step == 1 else one_step
-        if self.direct:
-            mean, _ = self._forecasts(models, None)
-            deviation = np.stack(errors, axis=1)
-        else:
-            mean, deviation = self._forecasts(models, errors[0])
-        fitted = self.scaling.undone(one_step, series.of)
-        squares = np.where(np.isfinite(fitted) & np.isfinite(series.y), (series.y - fitted) ** 2, 0.0)
-        loss = np.sqrt(np.bincount(series.of, squares, series.n_series) / np.maximum(series.sizes, 1))
-        return FittedSeries(
-            series.filled(fitted),  # models have finite numbers
-            self.scaling.undone(mean, np.arange(series.n_series)[:, None]),
-            deviation * self.scaling.factor[:, None],
-            loss,
-            np.ones(series.n_series, np.bool_),
-        )
-
-    def _judged(self) -> BoolArray:
-        """Return which values (n,) measure errors: the last of each series."""
-        series = self.panel.series
-        held = np.minimum(self.horizon, series.sizes // _JUDGED_PART)
-        place = np.arange(series.y.size) - series.start[:-1][series.of]
-        return np.asarray(place >= (series.sizes - held)[series.of])
-
-    def _rows(self, step: int, *, filled: bool = False) -> _Rows:
-        """Return what is known ``step`` steps before each value, or is ``filled`` where it is missing."""
-        values, series = self.filled if filled else self.values, self.panel.series
-        learned = values.levels[-1]
-        made = self.features.made(lambda lag: series.lagged(learned, lag + step - 1))
-        x = np.column_stack([*made, self.panel.past])
-        reach = self.features.reach + step - 1 + sum(self.values.differences)
-        usable = np.isfinite(series.lagged(np.zeros(learned.size), reach))
-        if not self.takes_missing:
-            usable &= np.isfinite(x).all(axis=1)
-        return _Rows(x, learned, usable, reach)
-
-    def _model(self, rows: _Rows, used: BoolArray) -> Model:
-        """Return a function that forecasts from such rows, learned from the ``used`` ones (n,)."""
-        used = used & rows.usable & np.isfinite(rows.y) & np.isfinite(self.panel.series.y)
-        if not used.any():
-            raise Diverged(f"no step has all {rows.reach} values before it that its features need")
-        x, y = np.ascontiguousarray(rows.x[used]), rows.y[used]
-        problem = self._problem(x.shape[1])
-        artifact = self.learner.trained(problem, self.config, Shard(x, y, np.ones(y.size)), self.stop)
-
-        def forecast(x: FloatArray) -> FloatArray:
-            _look(self.stop)
-            found = self.learner.base.score(problem.label, artifact, np.ascontiguousarray(x))
-            return np.asarray(found, np.float64).reshape(len(x), -1)[:, 0]
-
-        return forecast
+    @property
+    def differences(self) -> tuple[int, ...]:
+        return cast("tuple[int, ...]", self.config[DIFFERENCES.name])
 
     @property
     def takes_missing(self) -> bool:
         """Whether the base learner takes missing features."""
         return self.learner.base.declaration.handles_missing
 
-    def _problem(self, width: int) -> Problem:
-        own, count = self.problem, self.features.count
-        names = [f"lag{number}" for number in range(count)] + [f"x{number}" for number in range(width - count)]
-        return Problem(
-            NUMBER,
-            width,
-            seed=own.seed,
-            epochs=own.epochs,
-            categorical=tuple(each - 2 + count for each in own.categorical if each >= 2),
-            items=tuple(FeatureBlock(name, 1) for name in names),
+    def result(self) -> FittedSeries:
+        """Return the forecasts, and their deviations."""
+        series = self.panel.series
+        trained = _Trained.of(self, np.ones(series.y.size, np.bool_))
+        self._refuse_missing()
+        mean = trained.forecasts(Origins.ends(series), self.panel.ahead)
+        fitted = trained.one_step()
+        squares = np.where(np.isfinite(fitted) & np.isfinite(series.y), (series.y - fitted) ** 2, 0.0)
+        loss = np.sqrt(np.bincount(series.of, squares, series.n_series) / np.maximum(series.sizes, 1))
+        return FittedSeries(
+            series.filled(fitted),  # models have finite numbers
+            mean,
+            self._deviation(),
+            loss,
+            np.ones(series.n_series, np.bool_),
         )
 
-    def _one_step(self, model: Model) -> FloatArray:
-        """Return the forecast of each value from those before it, NaN where there are too few."""
-        rows = self._rows(1, filled=True)
+    def _refuse_missing(self) -> None:
+        """Raise if a feature of a step to come is missing that the base learner needs."""
+        missing = np.argwhere(~np.isfinite(self.panel.ahead))
+        if self.takes_missing or not missing.size:
+            return
+        of, step, column = missing[0].tolist()
+        names = [item.name for item in self.problem.items for _ in range(item.width)]
+        series = self.panel.series
+        time = frequency_of(self.problem).text(int(series.first[of] + series.sizes[of]) + step)
+        feature, ahead = names[column + OWN], counted(step + 1, "step")
+        raise Diverged(
+            f"the feature {feature} is NULL at {time}, {ahead} ahead: give the row of that step a value, or write impute(...)"
+        )
+
+    def _deviation(self) -> FloatArray:
+        """Return the deviations of forecasts, (G, H), NaN where unknown."""
+        series = self.panel.series
+        place = np.arange(series.y.size) - series.start[:-1][series.of]
+        first = self.features.reach + sum(self.differences)
+        usable = np.maximum(series.sizes - first, 0)
+        bounds = [first + (part * usable).astype(np.int64) for part in (*_SEEN, 1.0)]
+        error, of = [np.empty((0, self.horizon))], [np.empty(0, np.int64)]
+        for begin, end in pairwise(bounds):
+            last = np.flatnonzero((place >= begin[series.of] - 1) & (place < end[series.of] - 1))
+            last = last[:: 1 + last.size // _MOST_ORIGINS]
+            error.append(self._errors(place < begin[series.of], last))
+            of.append(series.of[last])
+        return deviations(np.concatenate(error), np.concatenate(of), self.scale(series.y).factor)
+
+    def _errors(self, seen: BoolArray, last: IntArray) -> FloatArray:
+        """Return the errors of forecasts of the values after ``last`` (m,), by a model of the values ``seen`` (n,), (m, H)."""
+        series = self.panel.series
+        try:
+            trained = _Trained.of(self, seen)
+        except Diverged:  # the whole series may still train a model
+            return np.full((last.size, self.horizon), np.nan)
+        origins = Origins(series, last + 1, series.of[last])
+        places = origins.end[:, None] + np.arange(self.horizon)
+        inside = places < series.start[1:][origins.of][:, None]
+        places = np.where(inside, places, 0)
+        ahead = np.where(inside[:, :, None], self.panel.past[places], np.nan)
+        return np.where(inside, series.y[places], np.nan) - trained.forecasts(origins, ahead)
+
+    def scale(self, y: FloatArray) -> Scaling:
+        """Return how the series are scaled by values ``y`` (n,) of them."""
+        return Scaling.of(self.panel.series, y, self.learner.scale(self.config, self.panel.series.n_series))
+
+
+@dataclass(frozen=True, slots=True)
+class _Trained:
+    """The ``models`` of one step ahead, or of each of the horizon, of scaled values. In ``filled`` missing ones have the value
+    before."""
+
+    fit: _Fit
+    scaling: Scaling
+    filled: Differenced
+    models: Sequence[Model]
+
+    @classmethod
+    def of(cls, fit: _Fit, seen: BoolArray) -> _Trained:
+        """Return what is learned of the values ``seen`` (n,)."""
+        series = fit.panel.series
+        scaling = fit.scale(np.where(seen, series.y, np.nan))
+        y = scaling.scaled(series)
+        values = Differenced.of(series, y, fit.differences)
+        steps = range(1, fit.horizon + 1 if fit.direct else 2)
+        models = [_model(fit, _rows(fit, values, step), seen) for step in steps]
+        return cls(fit, scaling, Differenced.of(series, series.filled(y), fit.differences), models)
+
+    def one_step(self) -> FloatArray:
+        """Return the forecast of each value from those before it, (n,), NaN where there are too few."""
+        rows = _rows(self.fit, self.filled, 1)
         found = np.full(rows.y.size, np.nan)
         if rows.usable.any():
-            found[rows.usable] = model(rows.x[rows.usable])
-        return self.filled.undone(found)
+            found[rows.usable] = self.models[0](rows.x[rows.usable])
+        return self.scaling.undone(self.filled.undone(found), self.fit.panel.series.of)
 
-    def _error(self, model: Model, rows: _Rows, judged: BoolArray) -> FloatArray:
-        """Return the root mean square of errors on judged values, (G,): of all series together, as they have few each."""
-        judged = judged & np.isfinite(rows.y) & rows.usable
-        error = rows.y[judged] - model(rows.x[judged]) if judged.any() else np.array([np.nan])
-        return np.full(self.panel.series.n_series, np.sqrt(np.mean(error**2)))
+    def forecasts(self, origins: Origins, ahead: FloatArray) -> FloatArray:
+        """Return the next values from each of m origins, (m, H), with the features ``ahead`` (m, H, p)."""
+        features, direct, found = self.fit.features, self.fit.direct, []
+        histories = self.filled.histories(features.reach, origins)
+        origin = histories[-1]
+        for step in range(ahead.shape[1]):
+            now = origin if direct else histories[-1]
+            x = np.column_stack([*features.made(lambda lag, now=now: now[:, -lag]), ahead[:, step]])  # type: ignore[misc]
+            learned = self.models[step if direct else 0](x)
+            found.append(self.filled.appended(histories, learned))
+        return self.scaling.undone(np.stack(found, axis=1), origins.of[:, None])
 
-    def _forecasts(self, models: Sequence[Model], error: FloatArray | None) -> tuple[FloatArray, FloatArray]:
-        """Return the next values of each series (G, H), and their deviations in simulated paths with one-step errors of this size
-        (G,), NaN if it is unknown."""
-        count = self.panel.series.n_series
-        error = np.full(count, np.nan) if error is None else error
-        simulates = bool(np.isfinite(error).all())
-        paths = int(np.clip(_ALL_PATHS // count, 20, _MOST_PATHS)) // 2 if simulates else 0
-        random = np.random.Generator(np.random.PCG64(self.problem.seed))
-        half = random.standard_normal((count, paths, self.horizon))
-        noise = np.concatenate([np.zeros((count, 1, self.horizon)), half, -half], axis=1)
-        found = self._paths(models, noise * (error[:, None, None] if simulates else 1.0))
-        return found[:, 0], found[:, 1:].std(axis=1) if simulates else np.full((count, self.horizon), np.nan)
 
-    def _paths(self, models: Sequence[Model], noise: FloatArray) -> FloatArray:
-        """Return the next values of each series along paths, (G, paths, H), with ``noise`` of this shape added to each step."""
-        count, paths, horizon = noise.shape
-        histories = self.filled.histories(self.features.reach, paths)
-        origin, found = histories[-1], []
-        for step in range(horizon):
-            now = origin if self.direct else histories[-1]
-            ahead = np.repeat(self.panel.ahead[:, step], paths, axis=0)
-            x = np.column_stack([*self.features.made(lambda lag, now=now: now[:, -lag]), ahead])  # type: ignore[misc]
-            if not self.takes_missing and not np.isfinite(x).all():
-                raise Diverged(
-                    f"a feature is not known {step + 1} steps ahead: add rows of the steps to come to FROM, with a NULL label"
-                )
-            learned = models[step if self.direct else 0](x)
-            found.append(self.filled.appended(histories, learned + noise[:, :, step].ravel()))
-        return np.stack(found, axis=1).reshape(count, paths, horizon)
+def _rows(fit: _Fit, values: Differenced, step: int) -> _Rows:
+    """Return what is known ``step`` steps before each value."""
+    series, learned = fit.panel.series, values.levels[-1]
+    made = fit.features.made(lambda lag: series.lagged(learned, lag + step - 1))
+    x = np.column_stack([*made, fit.panel.past])
+    reach = fit.features.reach + step - 1 + sum(values.differences)
+    usable = np.isfinite(series.lagged(np.zeros(learned.size), reach))
+    if not fit.takes_missing:
+        usable &= np.isfinite(x).all(axis=1)
+    return _Rows(x, learned, usable, reach)
+
+
+def _model(fit: _Fit, rows: _Rows, seen: BoolArray) -> Model:
+    """Return a function that forecasts from such rows, learned from those ``seen`` (n,) that can train."""
+    used = seen & rows.usable & np.isfinite(rows.y)
+    if not used.any():
+        raise Diverged(_untrainable(fit))
+    x, y = np.ascontiguousarray(rows.x[used]), rows.y[used]
+    problem = _problem(fit, x.shape[1])
+    artifact = fit.learner.trained(problem, fit.config, Shard(x, y, np.ones(y.size)), fit.stop)
+
+    def forecast(x: FloatArray) -> FloatArray:
+        _look(fit.stop)
+        found = fit.learner.base.score(problem.label, artifact, np.ascontiguousarray(x))
+        return np.asarray(found, np.float64).reshape(len(x), -1)[:, 0]
+
+    return forecast
+
+
+def _untrainable(fit: _Fit) -> str:
+    """Return why no value trains."""
+    longest = int(fit.panel.series.sizes.max(initial=0))
+    others = sum(fit.differences) + (fit.horizon - 1 if fit.direct else 0)
+    needed, largest = fit.features.reach + others, longest - 1 - others
+    if needed < longest:
+        return "no value has all its lags and features: some are missing at each step"
+    advice = f"the largest lag is {largest}" if largest > 0 else "give fewer differences, or a shorter horizon"
+    have = f"the longest series has {counted(longest, 'step')} to train"
+    return f"a value needs {counted(needed, 'step')} before it for its features, and {have}: {advice}"
+
+
+def _problem(fit: _Fit, width: int) -> Problem:
+    """Return the problem of the base learner."""
+    own, count = fit.problem, fit.features.count
+    names = [f"lag{number}" for number in range(count)] + [f"x{number}" for number in range(width - count)]
+    return Problem(
+        NUMBER,
+        width,
+        seed=own.seed,
+        epochs=own.epochs,
+        categorical=tuple(each - 2 + count for each in own.categorical if each >= 2),
+        items=tuple(FeatureBlock(name, 1) for name in names),
+    )

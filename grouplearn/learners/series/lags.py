@@ -10,7 +10,7 @@ import numpy as np
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.learners.contract.config import Config, Hyperparameter
-from grouplearn.learners.series.batch import SeriesBatch
+from grouplearn.learners.series.batch import IntArray, SeriesBatch
 
 _MOST = 10_000
 _SOURCE = "Hyndman & Athanasopoulos 2021"
@@ -98,6 +98,26 @@ def _mean(width: int, before: Before) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True)
+class Origins:
+    """Places from which forecasts are made: ``end`` (m,) is the place after the last known value, of the series ``of`` (m,)."""
+
+    series: SeriesBatch
+    end: IntArray
+    of: IntArray
+
+    @classmethod
+    def ends(cls, series: SeriesBatch) -> Origins:
+        """Return the ends of all series."""
+        return cls(series, series.start[1:], np.arange(series.n_series))
+
+    def tails(self, values: FloatArray, steps: int) -> FloatArray:
+        """Return the ``steps`` values before each, (m, steps), NaN before the first."""
+        places = self.end[:, None] - np.arange(steps, 0, -1)
+        inside = places >= self.series.start[:-1][self.of][:, None]
+        return np.where(inside, values[np.maximum(places, 0)], np.nan)
+
+
+@dataclass(frozen=True, slots=True)
 class Differenced:
     """Values of series, and their ``differences`` one after another: level j + 1 is level j minus itself some steps before."""
 
@@ -119,14 +139,11 @@ class Differenced:
             learned = learned + self.series.lagged(level, lag)
         return learned
 
-    def histories(self, reach: int, paths: int) -> list[FloatArray]:
-        """Return the last values of each level, (G · paths, steps), enough to go on from: before the first value of a series
-        this value."""
-        found = []
-        for level, steps in zip(self.levels, [*self.differences, reach], strict=True):
-            tails = _tails(self.series, level, steps)
-            found.append(np.repeat(_completed(tails), paths, axis=0))
-        return found
+    def histories(self, reach: int, origins: Origins) -> list[FloatArray]:
+        """Return the last values of each level before m origins, (m, steps), enough to go on from: before the first value of a
+        series this value."""
+        steps = [*self.differences, reach]
+        return [_completed(origins.tails(level, own)) for level, own in zip(self.levels, steps, strict=True)]
 
     def appended(self, histories: list[FloatArray], learned: FloatArray) -> FloatArray:
         """Return the values of the next step, given those of the last level, and append them to ``histories``."""
@@ -136,13 +153,6 @@ class Differenced:
                 value = value + histories[level][:, -self.differences[level]]
             histories[level] = np.column_stack([histories[level][:, 1:], value])
         return value
-
-
-def _tails(series: SeriesBatch, values: FloatArray, steps: int) -> FloatArray:
-    """Return the last ``steps`` values of each series, (G, steps), NaN before the first."""
-    places = series.start[1:, None] - np.arange(steps, 0, -1)
-    inside = places >= series.start[:-1, None]
-    return np.where(inside, values[np.maximum(places, 0)], np.nan)
 
 
 def _completed(tails: FloatArray) -> FloatArray:
