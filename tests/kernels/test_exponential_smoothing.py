@@ -12,6 +12,7 @@ from builds import in_every_build
 
 from grouplearn.kernels.library import on_threads
 from grouplearn.kernels.series import exponential_smoothing as smoothing
+from grouplearn.kernels.series.calls import STEPS
 from grouplearn.kernels.series.exponential_smoothing import MODELS, Model, Smoothed
 
 #: A quarterly series of 48 steps, and each model as ``ets`` of forecast 8.20 fits it: parameters, states of which the next step's
@@ -173,7 +174,9 @@ def test_a_series_is_the_same_alone_among_others_on_threads_and_in_another_unit(
     for g in range(6):
         own = slice(start[g], start[g + 1])
         alone = smoothing.fit(y[own], np.array([0, start[g + 1] - start[g]]), 4, MODELS, 8)
-        assert_same(alone, Smoothed(*(each[own] if each is among.fitted else each[g : g + 1] for each in among)))
+        assert_same(
+            alone, Smoothed(**{name: each[own if name in STEPS else [g]] for name, each in among._asdict().items()})
+        )
     scaled = smoothing.fit(y * 1024, start, 4, MODELS, 8)
     for name in ("model", "parameters", "converged"):
         np.testing.assert_array_equal(getattr(scaled, name), getattr(among, name))

@@ -15,6 +15,7 @@ LEARNERS = [
     for name, each in registry.LEARNERS.items()
     if each.declaration.takes_series and each.declaration.requires is None
 ]
+DECOMPOSED = [*LEARNERS]
 LEARNERS += ["linear_regression", "gbdt"]
 SALES = (
     "CREATE TABLE sales AS SELECT s AS store, CAST(DATE '2016-03-01' + to_months(CAST(i AS INTEGER)) AS DATE) AS month,"
@@ -35,6 +36,10 @@ def train(con: grouplearn.Connection, name: str, learner: str, rest: str = "FROM
     con.execute(f"TRAIN MODEL {name} USING {learner} PREDICT units ORDER BY month {rest}")
 
 
+def components(con: duckdb.DuckDBPyConnection, name: str) -> list[tuple]:
+    return con.execute(f"FROM {name}_components() ORDER BY ALL").fetchall()
+
+
 def forecasts(con: grouplearn.Connection, name: str) -> list[tuple]:
     return con.execute(FORECAST.format(name)).fetchall()
 
@@ -49,6 +54,10 @@ def test_a_series_alone_is_as_among_others_and_in_any_order_of_rows(con: grouple
     assert all(np.isfinite(row[3]) and row[4] <= row[3] <= row[5] for row in found)
     assert forecasts(con, "one") == [row for row in found if row[0] == 2]
     assert forecasts(con, "shuffled") == found
+    if learner in DECOMPOSED:
+        parts = components(con, "every")
+        assert components(con, "one") == [row for row in parts if row[0] == 2]
+        assert components(con, "shuffled") == parts
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
@@ -88,8 +97,11 @@ def test_every_client_and_every_copy_forecasts_alike(con: grouplearn.Connection,
         own.execute(f"EXPORT MODEL m TO '{tmp_path / 'script'}' (FORMAT sql)")
         own.execute(f"IMPORT MODEL copy FROM '{tmp_path / 'native'}'")
         assert forecasts(own, "copy") == found
+        parts = components(own, "m") if learner in DECOMPOSED else None
+        assert parts is None or components(own, "copy") == parts
     with duckdb.connect(path) as plain:
         assert plain.execute(FORECAST.format("m")).fetchall() == found
+        assert parts is None or components(plain, "m") == parts
         again = plain.execute(
             "SELECT store, month, prediction, lower, upper FROM m_predict(sales) ORDER BY ALL"
         ).fetchall()
@@ -99,6 +111,7 @@ def test_every_client_and_every_copy_forecasts_alike(con: grouplearn.Connection,
     with duckdb.connect() as elsewhere:
         elsewhere.execute((tmp_path / "script" / "model.sql").read_text())
         assert elsewhere.execute(FORECAST.format("m")).fetchall() == found
+        assert parts is None or components(elsewhere, "m") == parts
 
 
 @pytest.mark.parametrize("learner", LEARNERS)
@@ -115,6 +128,56 @@ def test_windows_are_judged_by_models_of_what_lies_before(con: grouplearn.Connec
     poisoned = f"(SELECT * REPLACE (if({late}, 1e9, units) AS units) FROM ends)"
     gap = judged("clean", "sales", "1 HORIZON 6 GAP 3")
     assert (judged("poisoned", poisoned, "1 HORIZON 6 GAP 3") == gap).all()
+
+
+@pytest.mark.parametrize(
+    ("errors", "trend", "seasonality"),
+    [
+        ("A", "none", "A"),
+        ("A", "damped", "A"),
+        ("M", "A", "M"),
+        ("M", "damped", "M"),
+        ("M", "A", "A"),
+        ("A", "A", "none"),
+    ],
+)
+def test_components_are_the_states_of_statsforecast(
+    con: grouplearn.Connection, errors: str, trend: str, seasonality: str
+) -> None:
+    ets = pytest.importorskip("statsforecast.ets")
+    words = {"A": "additive", "M": "multiplicative"}
+    wanted = ", ".join(
+        f"{name} = '{words.get(each, each)}'"
+        for name, each in {"errors": errors, "trend": trend, "seasonality": seasonality}.items()
+    )
+    train(
+        con, "m", "exponential_smoothing", f"FROM sales WHERE store = 0 AND month >= DATE '2018-01-01' WITH ({wanted})"
+    )
+    parameters, state = con.execute(
+        "SELECT vector FROM grouplearn.factors WHERE part IN ('parameters', 'state') ORDER BY part"
+    ).fetchall()
+    # A missing value counts as forecast.
+    rows = con.execute(
+        "SELECT prediction + remainder, level, trend, season FROM m_components() JOIN m_fitted() USING (month)"
+    ).fetchall()
+    y, *found = np.array(rows, float).T
+    alpha, beta, gamma, phi = (max(each, 0.0) for each in parameters[0][1:5])
+    phi = phi if trend == "damped" else 1.0
+    first = [
+        found[0][0],
+        *([] if trend == "none" else [found[1][0] / phi]),
+        *([] if seasonality == "none" else found[2][11::-1]),
+    ]
+    kinds = errors, "N" if trend == "none" else "A", "N" if seasonality == "none" else seasonality
+    _, _, states, _ = ets.pegelsresid_C(y, 12, np.array(first), *kinds, trend == "damped", alpha, beta, gamma, phi, 3)
+    np.testing.assert_allclose(found[0], states[:-1, 0], rtol=1e-6)
+    if trend != "none":
+        np.testing.assert_allclose(found[1], states[:-1, 1] * phi, rtol=1e-6)
+    if seasonality != "none":
+        np.testing.assert_allclose(found[2], states[:-1, -1], rtol=1e-6)
+    last = states[-1]
+    seasons = [] if seasonality == "none" else last[: -1 - 12 : -1]
+    np.testing.assert_allclose(state[0], [*last[: 1 + (trend != "none")], *seasons], rtol=1e-6)
 
 
 @pytest.mark.parametrize("learner", ["linear_regression", "gbdt", "poisson_regression"])

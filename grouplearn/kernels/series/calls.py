@@ -47,6 +47,8 @@ class Series(NamedTuple):
         return AllSeries(address(self.y), address(self.start), self.n_series, self.season)
 
 
+#: The results of each step: the one-step forecast, and what it is made of.
+STEPS = ("fitted", "level", "trend", "season")
 #: What results consist of that are not in double precision.
 _KINDS: Mapping[str, Any] = {
     **dict.fromkeys(("model", "n_values", "n_demands"), np.int64),
@@ -56,12 +58,12 @@ _KINDS: Mapping[str, Any] = {
 
 
 def room_for(names: Sequence[str], series: Series, horizon: int, **columns: int) -> list[npt.NDArray[Any]]:
-    """Return arrays for results of these names: ``fitted`` (n,), ``mean`` and ``deviation`` (G, horizon), and the others (G,)
-    or with so many ``columns``."""
+    """Return arrays for results of these names: those of ``STEPS`` (n,), ``mean`` and ``deviation`` (G, horizon), and the
+    others (G,) or with so many ``columns``."""
     count, columns = series.n_series, {"mean": horizon, "deviation": horizon, **columns}
     shapes = {name: (count, width) for name, width in columns.items()}
     return [
-        np.empty(shapes.get(name, count) if name != "fitted" else series.y.size, _KINDS.get(name)) for name in names
+        np.empty(shapes.get(name, count) if name not in STEPS else series.y.size, _KINDS.get(name)) for name in names
     ]
 
 

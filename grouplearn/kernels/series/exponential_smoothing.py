@@ -51,7 +51,9 @@ class Smoothed(NamedTuple):
     variance of one-step errors, which are relative to the forecast where the error is multiplicative. ``loglik``, ``aic``,
     ``aicc`` and ``bic`` (G,) leave out what is the same for all models, and are NaN unless ``note`` (G,) is FITTED.
     ``n_values`` (G,) counts steps that are not missing; ``converged`` (G,) is whether the likelihood's maximum was found.
-    ``fitted`` (n,) are one-step forecasts; ``mean`` and ``deviation`` (G, H) those of the forecasts' distribution.
+    ``fitted`` (n,) are one-step forecasts, made of ``level``, ``trend`` and ``season`` (n,), which are NaN where the model
+    has none: their sum, or (level + trend) · season; the trend is φ times the slope. ``mean`` and ``deviation`` (G, H) those
+    of the forecasts' distribution.
     """
 
     model: Counts
@@ -67,6 +69,9 @@ class Smoothed(NamedTuple):
     converged: Flags
     note: Notes
     fitted: FloatArray
+    level: FloatArray
+    trend: FloatArray
+    season: FloatArray
     mean: FloatArray
     deviation: FloatArray
 

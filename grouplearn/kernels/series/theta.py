@@ -25,7 +25,7 @@ class Theta(NamedTuple):
     ``parameters`` (G, 4) are alpha, theta, and the intercept (one step before the first) and slope of the line through the
     series without seasons; ``initial`` and ``final`` (G,) are levels; ``seasons`` (G, m) are those of the next steps, NaN where
     a series has none, to be added or, if ``is_multiplicative`` (G,), multiplied by. ``sigma2`` (G,) is the variance of one-step
-    errors without seasons. The others are as in ``Smoothed``.
+    errors without seasons. ``trend`` (n,) is what the lines add to the level. The others are as in ``Smoothed``.
     """
 
     parameters: FloatArray
@@ -38,6 +38,9 @@ class Theta(NamedTuple):
     converged: Flags
     note: Notes
     fitted: FloatArray
+    level: FloatArray
+    trend: FloatArray
+    season: FloatArray
     mean: FloatArray
     deviation: FloatArray
 

@@ -14,7 +14,7 @@ from grouplearn.data.frequency import Frequency
 from grouplearn.data.shard import FloatArray
 from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.series import methods
-from grouplearn.models.metrics.forecasts import GRID, JUDGED, UNKNOWN
+from grouplearn.models.metrics.forecasts import COMPONENTS, GRID, JUDGED, UNKNOWN
 from grouplearn.models.state import Tensors
 
 IntArray = npt.NDArray[np.int64]
@@ -137,12 +137,39 @@ _JUDGED = [GRID.index(round(each, 2)) for each in JUDGED]
 
 
 @dataclass(frozen=True, slots=True)
+class Parts:
+    """What one-step forecasts of G series with n steps are made of, and where the series end.
+
+    ``components`` (n,) are some of ``COMPONENTS``, NaN where a series has no such one; the one that is the forecast itself need
+    not be there. ``parameters`` (G, p) and ``state`` (G, q) are the method's own, NaN where it has fewer.
+    """
+
+    components: Mapping[str, FloatArray]
+    parameters: FloatArray
+    state: FloatArray
+
+    def tensors(self, batch: SeriesBatch, fitted: FloatArray) -> Iterator[tuple[str, Ragged]]:
+        """Yield the tensors of models of one series each; the remainder of a missing step is 0."""
+        known = np.isfinite(fitted)
+        remainder = np.where(np.isfinite(batch.y), batch.y - fitted, np.where(known, 0.0, np.nan))
+        for name in COMPONENTS:
+            values = remainder if name == "remainder" else self.components.get(name, np.full(fitted.size, np.nan))
+            there = known & np.isfinite(values)
+            yield name, Ragged.of_sizes(values[there], np.bincount(batch.of[there], minlength=batch.n_series))
+        parameters = np.where(np.isfinite(self.parameters), self.parameters, UNKNOWN)
+        yield "parameters", Ragged.of_equal(parameters.ravel(), batch.n_series)
+        there = np.isfinite(self.state)
+        yield "state", Ragged.of_sizes(self.state[there], there.sum(axis=1))
+
+
+@dataclass(frozen=True, slots=True)
 class FittedSeries:
     """What a method makes of G series: one-step forecasts ``fitted`` (n,), and for H steps after the last the ``mean`` and the
     ``deviation`` of forecasts, (G, H), and of sampled ones the ``quantiles`` of ``GRID`` (G, H, 101).
 
     ``fitted`` is NaN before the first forecast, ``deviation`` where it is unknown. ``loss`` (G,) is what the method minimises.
-    ``method`` (G,) is how each is forecast, where that is chosen, and ``note`` (G,) why simply; see ``methods``.
+    ``method`` (G,) is how each is forecast, where that is chosen, and ``note`` (G,) why simply; see ``methods``. ``parts``
+    are, where a method takes forecasts apart, see ``Parts``.
     """
 
     fitted: FloatArray
@@ -153,6 +180,7 @@ class FittedSeries:
     method: Sequence[str] = ()
     note: methods.Notes | None = None
     quantiles: FloatArray | None = None
+    parts: Parts | None = None
 
     def tensors(self, batch: SeriesBatch, scale: FloatArray, models: int) -> Mapping[str, Ragged]:
         """Return the tensors of so many ``models``, of as many of these series each, see ``SeriesLearner.finalize``."""
@@ -169,7 +197,9 @@ class FittedSeries:
         }
         flat = {name: Ragged.of_equal(np.ascontiguousarray(each).reshape(-1), models) for name, each in equal.items()}
         own = {} if self.note is None else methods.tensors(self.method or [""] * models, self.note)
-        return {"fitted": Ragged.of_sizes(self.fitted[known], sizes.reshape(models, -1).sum(axis=1)), **flat, **own}
+        apart = {} if self.parts is None else dict(self.parts.tensors(batch, self.fitted))
+        fitted = Ragged.of_sizes(self.fitted[known], sizes.reshape(models, -1).sum(axis=1))
+        return {"fitted": fitted, **flat, **own, **apart}
 
 
 def scores_at(x: FloatArray, of: IntArray, models: Mapping[str, Ragged] | Tensors) -> FloatArray:

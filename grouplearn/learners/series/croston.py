@@ -11,11 +11,11 @@ from grouplearn.kernels.series import intermittent as kernel
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.contract.learner import Declaration
-from grouplearn.learners.series.batch import FittedSeries, SeriesBatch
+from grouplearn.learners.series.batch import FittedSeries, Parts, SeriesBatch
 from grouplearn.learners.series.methods import FEW_DEMANDS, FITTED, NO_DEMAND
 from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, SeriesCost, SeriesLearner
 from grouplearn.models.label import NUMBER
-from grouplearn.models.outputs.forecast import Forecast
+from grouplearn.models.outputs.forecast import DecomposedForecast
 
 #: The kernel's methods by the variant that a statement names.
 _METHODS = dict(zip(("croston", "sba", "tsb"), kernel.VARIANTS, strict=True))
@@ -49,7 +49,7 @@ class Croston(SeriesLearner):
         name="croston",
         summary="demand that is mostly 0: its size by how often it comes (Croston, SBA, TSB)",
         labels=frozenset({NUMBER}),
-        output=Forecast,
+        output=DecomposedForecast,
         hyperparameters=(VARIANT, ALPHA, BETA, SEASON_LENGTH, HORIZON),
         form="vectors",
         handles_missing=True,
@@ -68,4 +68,5 @@ class Croston(SeriesLearner):
         loss = np.nan_to_num(found.sigma2)
         deviation = np.where((found.n_values < 2)[:, None], np.nan, found.deviation)
         note = np.array([FITTED, NO_DEMAND, FEW_DEMANDS], np.int8)[found.note]
-        return FittedSeries(found.fitted, found.mean, deviation, loss, found.converged, note=note)
+        parts = Parts({}, np.column_stack([found.parameters, found.sigma2]), found.final)
+        return FittedSeries(found.fitted, found.mean, deviation, loss, found.converged, note=note, parts=parts)

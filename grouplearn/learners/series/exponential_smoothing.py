@@ -11,10 +11,10 @@ from grouplearn.kernels.series import exponential_smoothing as kernel
 from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter
 from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.contract.learner import Declaration
-from grouplearn.learners.series.batch import FittedSeries, SeriesBatch
+from grouplearn.learners.series.batch import FittedSeries, Parts, SeriesBatch
 from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, SeriesCost, SeriesLearner
 from grouplearn.models.label import NUMBER
-from grouplearn.models.outputs.forecast import Forecast
+from grouplearn.models.outputs.forecast import DecomposedForecast
 
 _SOURCE = "Hyndman, Koehler, Ord & Snyder 2008"
 _ERRORS = {"additive": "A", "multiplicative": "M"}
@@ -47,7 +47,7 @@ class ExponentialSmoothing(SeriesLearner):
         name="exponential_smoothing",
         summary="level, trend and season (ETS), chosen per series by AICc",
         labels=frozenset({NUMBER}),
-        output=Forecast,
+        output=DecomposedForecast,
         hyperparameters=(ERRORS, TREND, SEASONALITY, CRITERION, SEASON_LENGTH, HORIZON),
         form="vectors",
         handles_missing=True,
@@ -84,7 +84,17 @@ class ExponentialSmoothing(SeriesLearner):
         fitted = found.note == kernel.FITTED
         names = ["mean", *(f"ETS({','.join(model)})" for model in kernel.MODELS)]
         method = [names[place] for place in np.where(fitted, found.model + 1, 0).tolist()]
-        return FittedSeries(found.fitted, found.mean, deviation, likely, found.converged, method, found.note)
+        sigma2 = np.where(unknown, np.nan, found.sigma2)
+        parts = Parts(
+            # A level without the others is the forecast.
+            {"level": np.where(np.isnan(found.trend) & np.isnan(found.season), np.nan, found.level)}
+            | {"trend": found.trend, "season": found.season},
+            np.column_stack([found.model, found.parameters, sigma2]),
+            found.final,
+        )
+        return FittedSeries(
+            found.fitted, found.mean, deviation, likely, found.converged, method, found.note, parts=parts
+        )
 
 
 def _wanted(config: Config, parameter: Hyperparameter, codes: Mapping[str, str]) -> set[str]:

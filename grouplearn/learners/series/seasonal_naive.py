@@ -7,13 +7,14 @@ from typing import cast
 
 import numpy as np
 
+from grouplearn.data.shard import FloatArray
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Declaration
-from grouplearn.learners.series.batch import FittedSeries, SeriesBatch
+from grouplearn.learners.series.batch import FittedSeries, IntArray, Parts, SeriesBatch
 from grouplearn.learners.series.methods import CONSTANT, FITTED, NO_SEASON
 from grouplearn.learners.series.series_learner import HORIZON, QUICK, SEASON_LENGTH, SeriesLearner
 from grouplearn.models.label import NUMBER
-from grouplearn.models.outputs.forecast import Forecast
+from grouplearn.models.outputs.forecast import DecomposedForecast
 
 
 class SeasonalNaive(SeriesLearner):
@@ -27,7 +28,7 @@ class SeasonalNaive(SeriesLearner):
         name="seasonal_naive",
         summary="the value of a season before: the forecast that others must beat",
         labels=frozenset({NUMBER}),
-        output=Forecast,
+        output=DecomposedForecast,
         hyperparameters=(SEASON_LENGTH, HORIZON),
         form="vectors",
         handles_missing=True,
@@ -58,4 +59,17 @@ class SeasonalNaive(SeriesLearner):
         if (sigma == 0).any():
             others = np.bincount(batch.of, known != known[batch.start[:-1][batch.of]], batch.n_series)
             note[(sigma == 0) & (others == 0)] = CONSTANT
-        return FittedSeries(fitted, mean, deviation, loss, some, note=note.astype(np.int8))
+        parts = Parts(
+            {"season": np.where(lag[batch.of] > 1, fitted, np.nan)},
+            np.column_stack([lag, sigma]),
+            _last(known, batch, lag),
+        )
+        return FittedSeries(fitted, mean, deviation, loss, some, note=note.astype(np.int8), parts=parts)
+
+
+def _last(known: FloatArray, batch: SeriesBatch, lag: IntArray) -> FloatArray:
+    """Return the last ``lag`` [g] of the values of each series, then NaN: (G, the greatest lag)."""
+    place = np.arange(lag.max(initial=1))
+    there = (place < lag[:, None]) & (batch.sizes > 0)[:, None]
+    at = np.where(there, batch.start[1:, None] - lag[:, None] + place, known.size)
+    return np.append(known, np.nan)[at]

@@ -23,10 +23,11 @@ from grouplearn.learners.series import methods
 from grouplearn.learners.series.batch import PARTS, QUANTILES, FittedSeries, SeriesBatch, scores_at
 from grouplearn.learners.unsupervised.solved import SolvedVectors
 from grouplearn.models.label import Label
-from grouplearn.models.metrics.forecasts import FORECASTS, sums_of_runs
+from grouplearn.models.metrics.forecasts import COMPONENTS, ENDED, FORECASTS, sums_of_runs
 from grouplearn.models.metrics.metric import MetricSums
 from grouplearn.models.state import Artifact, State, Tensors
 
+_NONE = np.empty(0)
 _MOST_STEPS = 10_000
 #: Steps that a double counts exactly.
 _MOST_STEP = 2**53
@@ -92,8 +93,8 @@ class Forecaster(VectorLearner):
         """Return the model of S series with H steps to come.
 
         ``fitted`` are their one-step forecasts, of series s the next ``size`` [s], from the step ``first`` [s] on; ``missing``
-        (S,) counts their steps without a value. ``mean`` and
-        ``deviation`` (S · H,) are those of the steps after them, ``scale`` (S · 2,) as in ``SeriesBatch.scale``.
+        (S,) counts their steps without a value. ``mean`` and ``deviation`` (S · H,) are those of the steps after them,
+        ``scale`` (S · 2,) as in ``SeriesBatch.scale``. A single series may have ``COMPONENTS`` and ``ENDED``, too.
         """
         del problem, configs
         begin = f"{index}."
@@ -123,11 +124,14 @@ class Forecaster(VectorLearner):
             return "its one-step forecasts are not of the lengths of its series"
         if not _are_whole(tensors["first"]):
             return "the first step of a series is not a whole number"
+        if any(tensors[name].size not in (0, sizes["fitted"]) for name in COMPONENTS if name in tensors):
+            return "its components are not of the steps of its one-step forecasts"
         return methods.validation_error(tensors)
 
     def vectors(self, artifact: Artifact) -> list[Vector]:
         """Return of each series the one-step forecasts with the first step, forecasts and deviations with the last step, and
-        scales with the number of missing steps; and the method with its note, if there is anything to say."""
+        scales with the number of missing steps; the method with its note, if there is anything to say; and the components and
+        states of the only series, where a method has them."""
         tensors = artifact.tensors
         first, size = tensors["first"], tensors["size"].astype(np.int64)
         last = first + size - 1
@@ -147,6 +151,7 @@ class Forecaster(VectorLearner):
                 if name in cut
             ),
             *([Vector(methods.PART, 1, *own)] if own[0].size or own[1] else []),
+            *(Vector(name, 1, each, 0.0) for name in (*COMPONENTS, *ENDED) if (each := tensors.get(name, _NONE)).size),
         ]
 
 

@@ -12,10 +12,10 @@ from grouplearn.kernels.series import theta as kernel
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.contract.learner import Declaration
-from grouplearn.learners.series.batch import FittedSeries, SeriesBatch
+from grouplearn.learners.series.batch import FittedSeries, Parts, SeriesBatch
 from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, SeriesCost, SeriesLearner
 from grouplearn.models.label import NUMBER
-from grouplearn.models.outputs.forecast import Forecast
+from grouplearn.models.outputs.forecast import DecomposedForecast
 
 VARIANT = Hyperparameter(
     "variant",
@@ -42,7 +42,7 @@ class Theta(SeriesLearner):
         name="theta",
         summary="the theta method: half trend, half smoothed level",
         labels=frozenset({NUMBER}),
-        output=Forecast,
+        output=DecomposedForecast,
         hyperparameters=(VARIANT, SEASON_LENGTH, HORIZON),
         form="vectors",
         handles_missing=True,
@@ -66,4 +66,14 @@ class Theta(SeriesLearner):
             else "mean"
             for theta, kind, note in zip(found.parameters[:, 1].tolist(), kinds, found.note.tolist(), strict=True)
         ]
-        return FittedSeries(found.fitted, found.mean, deviation, loss, found.converged, method, found.note)
+        sigma2 = np.where(found.note == kernel.TOO_FEW, np.nan, found.sigma2)
+        parts = Parts(
+            {
+                "level": np.where(np.isnan(found.trend), np.nan, found.level),
+                "trend": found.trend,
+                "season": found.season,
+            },
+            np.column_stack([found.parameters, sigma2, found.is_multiplicative]),
+            np.column_stack([found.final, found.seasons]),
+        )
+        return FittedSeries(found.fitted, found.mean, deviation, loss, found.converged, method, found.note, parts=parts)

@@ -24,6 +24,9 @@ from grouplearn.models.metrics.metric import (
 LEVEL = 0.9
 #: In a model, a deviation or a scale that is not known: models have finite numbers.
 UNKNOWN = -1.0
+#: The vectors of a model that one-step forecasts are made of, each as long as ``fitted`` or not there; and those from which a
+#: series goes on: the numbers of its method, and its last states.
+COMPONENTS, ENDED = ("level", "trend", "season", "remainder"), ("parameters", "state")
 #: Deviations from the mean to the ends of that interval.
 WIDTH = NormalDist().inv_cdf((1 + LEVEL) / 2)
 #: The probabilities of the quantiles that a sampled forecast keeps of each step.

@@ -8,8 +8,8 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from grouplearn.models.metrics.forecasts import DEVIATIONS, FORECASTS, GRID, JUDGED, UNKNOWN
-from grouplearn.models.outputs.horizon import ANOMALIES, FITTED, FORECAST, SAMPLED_FORECAST
+from grouplearn.models.metrics.forecasts import COMPONENTS, DEVIATIONS, ENDED, FORECASTS, GRID, JUDGED, UNKNOWN
+from grouplearn.models.outputs.horizon import ANOMALIES, COMPONENTS_OF, FITTED, FORECAST, SAMPLED_FORECAST
 from grouplearn.models.outputs.output import PREDICT, BoolArray, Endpoint, Output, Scored, list_array
 from grouplearn.models.outputs.vectors import FEATURES, VectorSql
 from grouplearn.models.state import FloatArray
@@ -106,6 +106,13 @@ class Forecast(Output):
     def value(self) -> int | None:
         """Return the place of the mean."""
         return 0
+
+
+class DecomposedForecast(Forecast):
+    """A forecast that is made of a level, a trend and a season, or of some of them."""
+
+    vectors = VectorSql((*_PARTS, "method", *COMPONENTS, *ENDED), _GIVEN, _scored, place=_SERIES)
+    endpoints: tuple[Endpoint, ...] = (PREDICT, FORECAST, FITTED, COMPONENTS_OF, ANOMALIES)
 
 
 class SampledForecast(Forecast):

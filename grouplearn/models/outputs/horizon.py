@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from grouplearn.data.frequency import Frequency
-from grouplearn.models.metrics.forecasts import GRID, UNKNOWN, WIDTH
+from grouplearn.models.metrics.forecasts import COMPONENTS, GRID, UNKNOWN, WIDTH
 from grouplearn.models.metrics.metric import TARGET
 from grouplearn.models.outputs.output import PLACE, SOURCE, Endpoint, StoredModel
 from grouplearn.sqltext import identifier
@@ -126,6 +126,26 @@ def fitted_sql(model: StoredModel, predicted: str) -> str:
     return f"SELECT {', '.join(columns)} FROM {rows} ORDER BY g.id ASC, s.place ASC, s.ahead ASC"
 
 
+def components_sql(model: StoredModel, predicted: str) -> str:
+    """Return the SELECT of what the forecast of each step of the past is made of: keys, time, ``COMPONENTS``."""
+    del predicted
+    time = model.definition.items[0]
+    moment = Frequency.of(time.item.options).time("first + ahead", time.type)
+    parts = ", ".join(f"any_value(vector) FILTER (part = '{part}') AS {part}" for part in ("fitted", *COMPONENTS))
+    first = "any_value(value) FILTER (part = 'fitted') AS first"
+    series = f"SELECT group_id, place, {first}, {parts} FROM {model.table('factors')} GROUP BY group_id, place"
+    # A part that is the whole forecast is not stored again.
+    level = "coalesce(s.level[ahead + 1], CASE WHEN s.season IS NULL THEN fitted[ahead + 1] END) AS level"
+    columns = [
+        *_keys(model),
+        f"{moment} AS {identifier(time.item.name)}",
+        *(level if name == "level" else f"s.{name}[ahead + 1] AS {name}" for name in COMPONENTS),
+    ]
+    steps = f"SELECT *, unnest(range(len(fitted))) AS ahead FROM ({series})"
+    rows = f"({steps}) AS s JOIN ({_groups(model)}) AS g ON g.id = s.group_id"
+    return f"SELECT {', '.join(columns)} FROM {rows} ORDER BY g.id ASC, s.place ASC, s.ahead ASC"
+
+
 def anomalies_sql(model: StoredModel, predicted: str) -> str:
     """Return rows with their forecasts, the interval of a ``level``, and ``is_anomaly``: whether the label lies outside."""
     level = model.definition.free_parameter("level")
@@ -177,6 +197,9 @@ FORECAST = Endpoint(
 )
 SAMPLED_FORECAST = replace(FORECAST, select=partial(forecast_sql, sampled=True))
 FITTED = Endpoint("_fitted", (), "Steps of the past with ", predicts=False, select=fitted_sql)
+COMPONENTS_OF = Endpoint(
+    "_components", (), "Level, trend, season and remainder of the steps of the past: parts of ", False, components_sql
+)
 ANOMALIES = Endpoint(
     "_anomalies", (("src", None), ("level", "0.99")), "Rows and whether they are anomalies, with ", select=anomalies_sql
 )

@@ -22,7 +22,7 @@ struct Results {
     int64_t *n_values;
     uint8_t *converged;
     int8_t *note;
-    double *fitted, *mean, *deviation;
+    double *fitted, *level, *trend, *season, *mean, *deviation;
 };
 
 struct Task {
@@ -114,7 +114,7 @@ class Fitter {
             if (stop(own.n * 24)) return {all((double)NAN), zero<D>() < zero<D>()};
             Smoothing with = at_points(at, model, layout);
             DMask allowed = is_allowed(model, with);
-            auto write = [=](int64_t t, D, D error) { store(residuals + WIDTH * t, error); };
+            auto write = [=](int64_t t, const Step &step) { store(residuals + WIDTH * t, step.error); };
             ErrorSums sums = filter_model(model, y, own.n, m, with, write);
             return {model.relative ? exponential(sums.logs * all(1 / (double)own.known)) : all(1.0), allowed};
         };
@@ -163,7 +163,7 @@ class Fitter {
         if (found.squares == INFINITY) return;
         const Model &model = task.models[number];
         Smoothing with = at(found.numbers, model, layout);
-        double deviance = first(filter_model(model, own.values.data(), own.n, m, with, [](int64_t, D, D) {}).deviance(own.known));
+        double deviance = first(filter_model(model, own.values.data(), own.n, m, with, [](int64_t, const Step &) {}).deviance(own.known));
         double criterion = Criteria(deviance, layout.count, own.known).of(task.criterion);
         if (criterion < best.criterion) best = {number, criterion, found};
     }
@@ -211,14 +211,22 @@ class Fitter {
     /// Writes a series' states, forecasts and measures by its model and first states, which are in the first lane.
     void finish(int64_t g, const Model &model, Smoothing &with) {
         const Results &to = task.results;
-        double *parameters = to.parameters + 4 * g, *final = to.final + (2 + m) * g, *fitted = to.fitted + task.all.start[g];
+        double *parameters = to.parameters + 4 * g, *final = to.final + (2 + m) * g;
         write_states(model, with, 0, parameters, to.initial + (2 + m) * g);
-        auto write = [&](int64_t t, D f, D) { fitted[t] = own.in_unit(first(f)); };
+        auto write = [&](int64_t t, const Step &step) { write_step(task.all.start[g] + t, model, step); };
         ErrorSums sums = filter_model(model, own.values.data(), own.n, m, with, write);
         write_states(model, with, own.n, parameters, final);
         write_measures(g, model, sums);
         Ended end = ended(model, m, parameters, final, to.sigma2[g]);
         forecast(end, task.horizon, to.mean + task.horizon * g, to.deviation + task.horizon * g);
+    }
+
+    void write_step(int64_t place, const Model &model, const Step &step) {
+        const Results &to = task.results;
+        double season = first(step.season), nothing = (double)NAN;
+        to.fitted[place] = own.in_unit(first(step.forecast)), to.level[place] = own.in_unit(first(step.level));
+        to.trend[place] = model.trend ? own.in_unit(first(step.trend)) : nothing;
+        to.season[place] = model.season == ADDITIVE ? own.in_unit(season) : model.season ? season : nothing;
     }
 
     void write_measures(int64_t g, const Model &model, const ErrorSums &sums) {

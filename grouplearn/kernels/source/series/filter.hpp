@@ -29,8 +29,13 @@ struct ErrorSums {
     D deviance(int64_t steps) const { return larger(all(-1e10), fma(all((double)steps), logarithm(squares), logs + logs)); }
 };
 
+/// The forecast of a step and what it is made of, the trend times φ; and the error e or r.
+struct Step {
+    D forecast, level, trend, season, error;
+};
+
 /// Go through observations (steps,), NaN where they are missing; `smoothing` ends with the last states, the next step's season
-/// at `steps` % m. `each(t, f, u)` sees forecasts, and errors e or r.
+/// at `steps` % m. `each(t, step)` sees every `Step`.
 template <bool relative, bool trend, int season, class Each>
 inline ErrorSums filter(const double *y, int64_t steps, int64_t m, Smoothing &smoothing, const Each &each) {
     D alpha = smoothing.alpha, beta = smoothing.beta, gamma = smoothing.gamma, phi = smoothing.phi;
@@ -46,7 +51,7 @@ inline ErrorSums filter(const double *y, int64_t steps, int64_t m, Smoothing &sm
             exponents += exponent(product), product = mantissa(product);
         }
         squares = fma(r, r, squares);
-        each(t, f, r);
+        each(t, Step{f, level, damped, s, r});
         if (season == MULTIPLICATIVE) e = q * r;
         level = fma(alpha, e, q);
         if (trend) slope = fma(beta, e, damped);

@@ -23,7 +23,7 @@ struct Results {
     int64_t *n_values;
     uint8_t *converged;
     int8_t *note;
-    double *fitted, *mean, *deviation;
+    double *fitted, *level, *trend, *season, *mean, *deviation;
 };
 
 struct Task {
@@ -121,6 +121,10 @@ class Fitter {
         if (figure.empty()) return own.in_unit(value);
         return own.in_unit(is_multiplicative ? value * season(t) : value + season(t));
     }
+    double season_in_unit(int64_t t) const {
+        if (figure.empty()) return (double)NAN;
+        return is_multiplicative ? season(t) : own.in_unit(season(t));
+    }
     bool is_known(int64_t t) const { return own.values[t] == own.values[t]; }
 
     Recursion recursion(const double *points) const {
@@ -164,7 +168,8 @@ class Fitter {
         to.initial[g] = to.final[g] = mean, to.sigma2[g] = 0, to.is_multiplicative[g] = false;
         std::fill(to.parameters + 4 * g, to.parameters + 4 * (g + 1), (double)NAN);
         std::fill(to.seasons + m * g, to.seasons + m * (g + 1), (double)NAN);
-        std::fill(to.fitted + task.all.start[g], to.fitted + task.all.start[g + 1], mean);
+        for (double *each : {to.fitted, to.level}) std::fill(each + task.all.start[g], each + task.all.start[g + 1], mean);
+        for (double *each : {to.trend, to.season}) std::fill(each + task.all.start[g], each + task.all.start[g + 1], (double)NAN);
         std::fill(to.mean + task.horizon * g, to.mean + task.horizon * (g + 1), mean);
         std::fill(to.deviation + task.horizon * g, to.deviation + task.horizon * (g + 1), 0.0);
     }
@@ -174,11 +179,14 @@ class Fitter {
         double points[3 * WIDTH], *numbers = search.numbers;
         for (int i = 0; i < 3; i++) store(points + WIDTH * i, all(numbers[i]));
         Recursion with = recursion(points);
-        double *fitted = to.fitted + task.all.start[g], alpha = numbers[ALPHA], drift = task.is_optimised ? 0 : 0.5 * slope;
+        double alpha = numbers[ALPHA], drift = task.is_optimised ? 0 : 0.5 * slope;
         double theta = task.is_optimised ? 1 / (1 - numbers[BEND]) : 2;
         for (int64_t t = 0; t < own.n; t++) {
             D forecast = with.forecast();
-            fitted[t] = with_season(first(forecast) + drift * ((1 - first(with.power)) / alpha), t);
+            double line = first(forecast) + drift * ((1 - first(with.power)) / alpha), level = first(with.level);
+            int64_t place = task.all.start[g] + t;
+            to.fitted[place] = with_season(line, t), to.level[place] = own.in_unit(level);
+            to.trend[place] = own.in_unit(line - level), to.season[place] = season_in_unit(t);
             with.step(is_known(t) ? all(adjusted[t]) : forecast);
         }
         double variance = search.squares / (double)std::max((int64_t)1, own.known - (task.is_optimised ? 3 : 2));
@@ -187,10 +195,7 @@ class Fitter {
         std::copy(parameters, parameters + 4, to.parameters + 4 * g);
         to.initial[g] = own.in_unit(numbers[LEVEL]), to.final[g] = own.in_unit(first(with.level));
         to.is_multiplicative[g] = is_multiplicative;
-        for (int64_t i = 0; i < m; i++) {
-            double own_season = figure.empty() ? (double)NAN : season(own.n + i);
-            to.seasons[m * g + i] = is_multiplicative ? own_season : own.in_unit(own_season);
-        }
+        for (int64_t i = 0; i < m; i++) to.seasons[m * g + i] = season_in_unit(own.n + i);
         write_forecasts(g, with, variance, drift);
     }
 
