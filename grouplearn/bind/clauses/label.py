@@ -85,6 +85,12 @@ class LabelBinder:
         else:
             is_open = classifies and regresses and not types.is_class_label(column.type)
             classification = self._is_zero_or_one(column, expression) if is_open else classifies
+        if self.learner.declaration.takes_series and column.type == "BOOLEAN":
+            message = f"a forecast is of a number, and the label has type {column.type}"
+            hint = (
+                f"PREDICT ({expression.text})::INTEGER forecasts 1 for true; ORDER BY left out, classifiers predict it."
+            )
+            raise self.checker.error(message, expression.span, hint)
         if not classification and types.kind(column.type) != "numeric":
             message = f"{self.learner.declaration.name} predicts numbers, and the label has type {column.type}"
             hint = "Use logistic_regression, gbdt or mlp for classes."

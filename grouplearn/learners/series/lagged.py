@@ -17,6 +17,7 @@ from grouplearn.learners.contract.learner import Declaration, Learner
 from grouplearn.learners.contract.optional import HasObjectives, RefusesConfigs
 from grouplearn.learners.contract.problem import FeatureBlock, Problem
 from grouplearn.learners.contract.ways import AlgebraicLearner, SamplingLearner, SequentialLearner
+from grouplearn.learners.series import methods
 from grouplearn.learners.series.batch import BoolArray, FittedSeries, IntArray
 from grouplearn.learners.series.lags import CALLS, DIFFERENCES, Differenced, LagFeatures, Origins
 from grouplearn.learners.series.panel import OWN, SCALE, Panel, PanelLearner, Scaling, deviations
@@ -181,6 +182,7 @@ class _Fit:
             self._deviation(),
             loss,
             np.ones(series.n_series, np.bool_),
+            note=np.full(1, methods.NO_SPLIT, np.int8) if trained.is_constant else None,
         )
 
     def _refuse_missing(self) -> None:
@@ -251,6 +253,13 @@ class _Trained:
         steps = range(1, fit.horizon + 1 if fit.direct else 2)
         models = [_model(fit, _rows(fit, values, step), seen) for step in steps]
         return cls(fit, scaling, Differenced.of(series, series.filled(y), fit.differences), models)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether trees have no split, though the values that they learn are not all the same."""
+        rows = _rows(self.fit, self.filled, 1)
+        y, x = rows.y[rows.usable], rows.x[rows.usable]
+        return self.fit.takes_missing and bool(np.ptp(y) > 0) and bool(np.ptp(self.models[0](x)) == 0)
 
     def one_step(self) -> FloatArray:
         """Return the forecast of each value from those before it, (n,), NaN where there are too few."""

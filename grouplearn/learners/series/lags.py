@@ -16,9 +16,9 @@ _MOST = 10_000
 _SOURCE = "Hyndman & Athanasopoulos 2021"
 
 
-def _steps(name: str, doc: str, nullable: bool = False) -> Hyperparameter:
+def _steps(name: str, doc: str, nullable: bool = False, low: int = 1) -> Hyperparameter:
     default = None if nullable else ()
-    return Hyperparameter(name, "ints", default, doc, _SOURCE, low=1, high=_MOST, nullable=nullable)
+    return Hyperparameter(name, "ints", default, doc, _SOURCE, low=low, high=_MOST, nullable=nullable)
 
 
 #: The hyperparameters that calls in FEATURES set, by their name.
@@ -31,7 +31,7 @@ CALLS = {
             nullable=True,
         ),
         _steps("rolling_mean", "the mean of so many values before"),
-        _steps("rolling_std", "the standard deviation of so many values before"),
+        _steps("rolling_std", "the standard deviation of so many values before", low=2),
         _steps("rolling_min", "the least of so many values before"),
         _steps("rolling_max", "the greatest of so many values before"),
         _steps("difference", "the value before, minus the one so many steps before it"),

@@ -16,7 +16,7 @@ Notes = npt.NDArray[np.int8]
 #: The vector of a model that has the codes of the letters of its method, and the note as its value.
 PART, NOTE = "method", "note"
 #: Why a series has a simple model.
-FITTED, CONSTANT, TOO_FEW, NO_CANDIDATE, NO_DEMAND, FEW_DEMANDS, NO_SEASON = range(7)
+FITTED, CONSTANT, TOO_FEW, NO_CANDIDATE, NO_DEMAND, FEW_DEMANDS, NO_SEASON, NO_SPLIT = range(8)
 _TEXTS: Mapping[int, str] = MappingProxyType(
     {
         CONSTANT: "all values of the series are the same, and so are its forecasts",
@@ -24,6 +24,10 @@ _TEXTS: Mapping[int, str] = MappingProxyType(
         NO_CANDIDATE: "no model that may be taken fits the series: forecasts are its mean, without an interval",
         NO_DEMAND: "the series is 0 throughout, and so are its forecasts",
         FEW_DEMANDS: "the series has too few demands to choose weights, which are 0.1",
+        NO_SPLIT: (
+            "no tree splits the rows, so what is forecast is a constant: too few rows train for min_data_in_leaf, or no lag"
+            " tells anything: lower it, or learn more series by SERIES BY"
+        ),
         NO_SEASON: "the series is no longer than a season: forecasts are its last value",
     }
 )
