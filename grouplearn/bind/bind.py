@@ -143,7 +143,9 @@ class _Binder:
             hint = "VALIDATE SAMPLE 20% draws rows at random, the same ones for one seed."
             volatility.refuse([statement.validation.predicate], hint)
         taken = [*label, *(key.extract for key in keys), *weight]
-        items = self._items(columns, target, taken, ordered.features(series) if series else statement.features)
+        in_order = [series.time, *(key.extract for key in series.keys)] if series else []
+        features = ordered.features(series) if series else statement.features
+        items = self._items(columns, target, [*taken, *in_order], features)
         volatility.refuse([item.source for item in items])
         self._refuse_unstorable([*label, *weight, *(key.extract for key in keys), *(item.source for item in items)])
         typed = [

@@ -24,6 +24,8 @@ JUDGES = 10
 _OPEN_ENDED = "status = 'done' AND NOT converged"
 #: A trial whose time by WITHIN was up before it began.
 _NO_TURN = "status = 'stopped' AND epochs = 0"
+#: A best trial whose validation is not whole.
+_PARTLY_JUDGED = "is_best AND status = 'done' AND error IS NOT NULL"
 _HAS_MODEL = "count(*) FILTER (is_best) > 0"
 
 
@@ -80,7 +82,7 @@ def _suspect(definition: ModelDefinition, validated: bool) -> str:
     constant = constant_models(definition)
     poor = [condition for condition, _ in (*poor_fits(definition), *([constant] if constant else []))]
     held_out = [f"(is_best AND {condition})" for condition, _ in _poor_on_held_out_rows(definition)]
-    return f"({' OR '.join([f'({_OPEN_ENDED})', f'({_NO_TURN})', *unjudged, *poor, *held_out])})"
+    return f"({' OR '.join([f'({_OPEN_ENDED})', f'({_NO_TURN})', f'({_PARTLY_JUDGED})', *unjudged, *poor, *held_out])})"
 
 
 def notes_sql(
@@ -101,6 +103,7 @@ def notes_sql(
         _limited(definition),
         _without_turn(model, catalog),
         *([_unjudged(definition.metric, place, model, catalog)] if validated else []),
+        f"any_value(error) FILTER ({_PARTLY_JUDGED})",
         of_rows["mild"],
     ]
     joined = f" LEFT JOIN ({_seen_sql(seen)}) AS s ON s.group_id = t.group_id" if seen else ""

@@ -169,7 +169,7 @@ def best_sql(
         *((name, f"g.{name}") for name in (("n_rows", "n_skipped") if 1 in found else ("n_rows",))),
         *metrics,
         ("status", "t.status"),
-        ("error", "t.error"),
+        ("error", "CASE WHEN t.status <> 'done' THEN t.error END"),
     ]
     columns += [("note", "m.note")] if noted else []
     # Only hyperparameters are read from it, and each further join takes DuckDB half a millisecond to plan.

@@ -56,8 +56,8 @@ class Frequency:
             case "month" | "day":
                 before, after = f"date_diff('{self.unit}', {_EPOCH}, {before}", f"{after})"
             case "business_day":
-                days = f"date_diff('day', {_MONDAY}, t)"
-                number = f"CASE WHEN isodow(t) < 6 THEN floor({days} / 7) * 5 + isodow(t) - 1 ELSE 'nan'::DOUBLE END"
+                # A day of a weekend lies between Friday and Monday.
+                number = f"floor(date_diff('day', {_MONDAY}, t) / 7) * 5 + least(isodow(t) - 1, 4.5)"
                 before, after = f"list_transform([{before}", f"{after}], lambda t: {number})[1]"
             case "microsecond":
                 before, after = f"epoch_us({before}", f"{after})"

@@ -85,8 +85,11 @@ def test_a_stack_is_as_its_series_alone(learner: SeriesLearner) -> None:
 @pytest.mark.parametrize(
     ("step", "why"),
     [
-        ([0.0, 1.0, 1.0], "1 row repeats the time of another, such as 1970-01-02"),
-        ([0.0, np.nan, 1.0], "the time is NULL in 1 row"),
+        (
+            [0.0, 1.0, 1.0],
+            "1 row repeats the time of another, such as 1970-01-02: name what tells series apart in GROUP BY or SERIES BY",
+        ),
+        ([0.0, np.nan, 1.0], "the time is NULL or infinite in 1 row"),
         ([0.0, 1.5, 3.0], "a time after 1970-01-02 is between two steps of 1 day"),
         ([0.0, 1.0, 1e9], "its 3 rows span 1,000,000,001 steps"),
     ],

@@ -188,7 +188,8 @@ class FeatureBinder:
         if several and several.as_is:
             kept = [column for column in columns if sqltext.folded(column.name) not in self._used]
             if not kept:
-                hint = "The label, GROUP BY keys, the weight and what VALIDATE looks at are none. Name features one by one."
+                none = "The label, the keys, the time of ORDER BY, the weight and what VALIDATE looks at are none."
+                hint = f"{none} Name features one by one."
                 raise self._checker.error("no column is left to be a feature", argument.span, hint)
             named = self._columns(several.table, kept, argument.span)
             return [_Scalar(column.name, column.type, name) for column, name in zip(kept, named, strict=True)]

@@ -39,6 +39,7 @@ _SPARSEST = 200
 #: Distinct working days from which a series without weekends is one of business days.
 _WORKING_DAYS = 6
 _GCD = "coalesce(list_reduce(list({0} - least_{0}), lambda a, b: gcd(a, b)), 0)"
+_CAST_HINT = "Cast it: ORDER BY CAST({0} AS DATE), or strptime({0}, '%Y-%m') for texts such as 2026-01."
 _HINT = "Give it: WITH (frequency = INTERVAL 1 DAY)."
 
 
@@ -71,7 +72,7 @@ class SeriesBinder:
         if len(described) != 1 or not Step().takes(column_of(described[0].type)):
             kind = described[0].type if len(described) == 1 else f"{len(described)} columns"
             message = f"ORDER BY takes a DATE, a TIMESTAMP or a whole number, and this is {kind}"
-            raise self.checker.error(message, time.span, "Cast it: ORDER BY strptime(month, '%Y-%m')::DATE.")
+            raise self.checker.error(message, time.span, _CAST_HINT.format(time.text))
         return Series(time, self._frequency(time, described[0].type, given), given is None, keys)
 
     def features(self, series: Series) -> tuple[Feature, ...]:
@@ -223,9 +224,11 @@ class SeriesBinder:
             return Frequency("business_day", zone=zone)
         parts = [f"date_part('{part}', i)" for part in ("year", "month", "day")]
         clock = "epoch_us(i - to_months(CAST(12 * y + m AS INTEGER)) - to_days(CAST(d AS INTEGER)))"
-        interval = ("SELECT CAST((", given, ") AS INTERVAL) AS i")
+        cast = "CASE WHEN typeof(v) IN ('INTERVAL', 'VARCHAR') THEN TRY_CAST(CAST(v AS VARCHAR) AS INTERVAL) END"
+        interval = (f"SELECT {cast} AS i FROM (SELECT (", given, ") AS v)")
         named = f"SELECT i, {parts[0]} AS y, {parts[1]} AS m, {parts[2]} AS d FROM ("
-        months, days, rest = self.checker.rows(f"SELECT 12 * y + m, d, {clock} FROM ({named}", *interval, "))")[0]
+        found = f"SELECT coalesce(12 * y + m, 0), coalesce(d, 0), coalesce({clock}, 0) FROM ({named}"
+        months, days, rest = self.checker.rows(found, *interval, "))")[0]
         days, rest = (0, rest + days * DAY_IN_MICROSECONDS) if rest else (days, rest)
         sizes: dict[Unit, int] = {"month": months, "day": days, "microsecond": rest}
         positive = [unit for unit, size in sizes.items() if size > 0]

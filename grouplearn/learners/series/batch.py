@@ -59,7 +59,7 @@ class SeriesBatch:
         of, flaws = np.repeat(np.arange(start.size - 1), np.diff(start)), dict[int, str]()
         whole = np.isfinite(step) & (step == np.floor(step))
         for number, count in _counted(of, ~np.isfinite(step)):
-            flaws[number] = f"the time is NULL in {counted(count, 'row')}"
+            flaws[number] = f"the time is NULL or infinite in {counted(count, 'row')}"
         for number, _ in _counted(of, ~whole & np.isfinite(step)):
             near = frequency.text(math.floor(step[(of == number) & ~whole][0]))
             flaws.setdefault(number, f"a time after {near} is between two steps of {frequency.words}")
@@ -70,7 +70,9 @@ class SeriesBatch:
         for number, count in _counted(of, same):
             twice = frequency.text(int(step[(of == number) & same][0]))
             flaws.setdefault(
-                number, f"{counted(count, 'row')} repeat{'s' * (count == 1)} the time of another, such as {twice}"
+                number,
+                f"{counted(count, 'row')} repeat{'s' * (count == 1)} the time of another, such as {twice}:"
+                " name what tells series apart in GROUP BY or SERIES BY, or sum the rows of a step",
             )
         kept = ~np.isin(of, [*flaws])
         step, y, of = step[kept].astype(np.int64), y[kept], of[kept]

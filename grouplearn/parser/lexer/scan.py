@@ -137,6 +137,10 @@ def _reject_misspelt(cursor: Cursor, position: int, in_from: bool) -> None:
     In FROM a word after a table may be its alias, so there it must also be followed by an operand.
     """
     token, after = cursor.tokens[position], cursor.tokens[position + 1]
+    if token.word == "HORIZON" and after.kind in (Kind.NUMBER, Kind.PARAMETER):
+        steps = after.text
+        hint = f"WITH (horizon = {steps}) forecasts so many steps; VALIDATE ROLLING 3 HORIZON {steps} judges so many."
+        cursor.fail("HORIZON stands after VALIDATE ROLLING", token, hint)
     if not token.word or token.word in INFIX | _FIRST_WORDS.keys() | _LOOKALIKES:
         return
     starts_operand = after.kind in (Kind.WORD, Kind.QUOTED, Kind.NUMBER, Kind.STRING, Kind.PARAMETER)
