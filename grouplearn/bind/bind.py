@@ -73,7 +73,8 @@ def bind(
 
 def bind_learner(checker: SqlChecker, name: Name) -> Learner:
     """Return the learner of that name."""
-    if not registry.is_known(name.value.casefold()):
+    known = registry.is_known(name.value.casefold())
+    if not known or registry.learner(name.value.casefold()).declaration.over_lags:
         message = f'unknown learner "{name.value}"\nLearners: {", ".join(registry.names())}'
         raise checker.error(message, name.span, _learner_meant(name.value))
     learner = registry.learner(name.value.casefold())

@@ -27,12 +27,12 @@ def choose(checker: SqlChecker, learner: Learner, options: tuple[Option, ...], s
 
 def chooses(learner: Learner, name: str) -> bool:
     """Return whether an option in WITH only repeats the learner's default way, of several."""
-    return name == SOLVER and learner.way == learner.declaration.name and len(registry.ways(learner)) > 1
+    return name == SOLVER and learner.declaration.is_first_way and len(registry.ways(learner)) > 1
 
 
 def solver_option(learner: Learner) -> dict[str, Value]:
     """Return the option of WITH that selects this way; the model table shows it, whatever selected it."""
-    return {} if learner.way == learner.declaration.name else {SOLVER: learner.declaration.solver}
+    return {} if learner.declaration.is_first_way else {SOLVER: learner.declaration.solver}
 
 
 def of_another(learner: Learner, name: str) -> str | None:
@@ -46,7 +46,7 @@ def of_another(learner: Learner, name: str) -> str | None:
 
 
 def _all(learner: Learner) -> tuple[Learner, ...]:
-    name = learner.declaration.name
+    name = learner.declaration.stored_name
     return registry.ways(registry.learner(name)) if registry.is_known(name) else (learner,)
 
 

@@ -20,6 +20,7 @@ from grouplearn.data.encoding.registry import BY_NAME, encoder_of
 from grouplearn.data.encoding.types import is_whole
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config, Value
+from grouplearn.learners.contract.learner import OVER_LAGS
 from grouplearn.models.definition import SQL_TYPES
 from grouplearn.models.label import Label
 from grouplearn.search.space import MAX_CONFIGS
@@ -184,6 +185,8 @@ def show_models_sql(con: duckdb.DuckDBPyConnection) -> str:
 
 #: Most models shown per database: a file may list any number.
 _MOST_SHOWN = 100_000
+#: The name of a stored learner as in USING.
+_SHOWN_LEARNER = f"regexp_replace(m.learner, '^{OVER_LAGS}', '')"
 _SHOWN = {
     "model": "VARCHAR",
     "target": "VARCHAR",
@@ -218,7 +221,7 @@ def _models_of(catalog: str) -> str:
     failed = count("trials", "x.status IN ('failed', 'kept')")
     best = "CASE WHEN m.greater_is_better THEN v.high ELSE v.low END"
     return (
-        f"SELECT m.model_name, m.target_name, {count('groups')}, m.learner, {count('configs')},"
+        f"SELECT m.model_name, m.target_name, {count('groups')}, {_SHOWN_LEARNER}, {count('configs')},"
         f" {count('trials')}, m.seconds, date_trunc('second', m.trained_at),"
         f" {literal(catalog)}, m.schema_name, {failed}, m.metric, {best}, v.middle"
         f" FROM (FROM {table(catalog, 'models')} LIMIT {_MOST_SHOWN}) AS m LEFT JOIN ({summary}) AS v ON v.model = m.model"
@@ -251,7 +254,7 @@ def describe_sql(model: StoredModel) -> str:
     items = [f"{entry.item.name} ({_how(entry)})" for entry in definition.items]
     properties = [
         ("model", literal(str(model.location))),
-        ("learner", literal(definition.learner)),
+        ("learner", literal(definition.shown_learner)),
         ("task", literal(definition.label.name)),
         *([("target", literal(_as_written(definition)))] if definition.label.is_given else []),
         *([("label", literal(_ZERO_OR_ONE))] if _is_zero_or_one(definition) else []),

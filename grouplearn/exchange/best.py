@@ -78,7 +78,7 @@ def index(model: StoredModel, every: Sequence[BestOfGroup], suffix: str, **more:
     ]
     document = {
         "model": definition.name,
-        "learner": definition.learner,
+        "learner": definition.shown_learner,
         "task": definition.label.name,
         "target": definition.target_name,
         "label_type": definition.label_type,

@@ -56,7 +56,7 @@ def export(
         "format": kind,
         "catalog_version": VERSION,
         "model": model.definition.name,
-        "learner": model.definition.learner,
+        "learner": model.definition.shown_learner,
         "statement": model.definition.statement,
     }
     return write(path, facts, FORMATS[kind].files(con, model), overwrite=overwrite)

@@ -47,7 +47,7 @@ def safetensors_files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Ite
     every, definition = best_of(con, model), model.definition
     for each in every:
         metadata = {
-            "learner": definition.learner,
+            "learner": definition.shown_learner,
             "task": definition.label.name,
             "keys": json.dumps(list(each.group.keys)),
             "features": json.dumps(list(each.features)),

@@ -44,7 +44,7 @@ def files(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[tuple[
 def _script(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Iterator[str]:
     definition, name = with_plain_expressions(con, model.definition), model.location.name
     place = qualified(f"{name}_model")
-    title, learner = on_one_line(name), on_one_line(definition.learner)
+    title, learner = on_one_line(name), on_one_line(definition.shown_learner)
     yield f"-- Model {title} ({learner}) for DuckDB 1.3 and later, made by grouplearn.\n"
     for endpoint in definition.output.endpoints:
         yield f"-- After this script: FROM {on_one_line(identifier(name + endpoint.suffix))}({endpoint.call});\n"

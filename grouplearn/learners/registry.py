@@ -9,13 +9,13 @@ from types import MappingProxyType
 from grouplearn.failures import NotInstalled, WrongData
 from grouplearn.learners import third_party
 from grouplearn.learners.contract.config import SOLVER, Config
-from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.learner import OVER_LAGS, Learner
 from grouplearn.learners.contract.optional import GrowsTrees
 from grouplearn.learners.contract.problem import FeatureBlock
 from grouplearn.learners.linear import learners as linear
 from grouplearn.learners.neural.mlp import Mlp
 from grouplearn.learners.series.deep.deepar import DeepAr
-from grouplearn.learners.series.lagged import PREFIX, Lagged
+from grouplearn.learners.series.lagged import Lagged
 from grouplearn.learners.series.learners import LEARNERS as SERIES
 from grouplearn.learners.trees.gbdt import Gbdt
 from grouplearn.learners.trees.random_forest import RandomForest
@@ -42,7 +42,7 @@ LEARNERS: Mapping[str, Learner] = MappingProxyType(
 )
 #: The learners of series that statements with ORDER BY mean by a learner of rows.
 _OVER_LAGS: Mapping[str, Learner] = MappingProxyType(
-    {each.declaration.name: each for each in map(Lagged, _OF_ROWS) if each.base.declaration.regresses}
+    {each.declaration.stored_name: each for each in map(Lagged, _OF_ROWS) if each.base.declaration.regresses}
 )
 
 #: Registered learners, networks included, and those of installed packages. The mappings are replaced, never changed, so
@@ -60,7 +60,7 @@ def names() -> tuple[str, ...]:
 
 def of_series(name: str) -> Learner | None:
     """Return the learner of series that a learner of rows makes over earlier values; None if there is none."""
-    return _OVER_LAGS.get(f"{PREFIX}{name}")
+    return _OVER_LAGS.get(f"{OVER_LAGS}{name}")
 
 
 def is_known(name: str) -> bool:
@@ -145,7 +145,7 @@ def way_within(
 ) -> tuple[str, int] | None:
     """Return the solver of the first way that trains a config on these columns with at most this many numbers in memory,
     and its number; None if no way does."""
-    every = ways(LEARNERS[learner.declaration.name]) if learner.declaration.name in LEARNERS else ()
+    every = ways(LEARNERS[learner.declaration.stored_name]) if learner.declaration.stored_name in LEARNERS else ()
     found = ((each.declaration.solver, each.cost.most_values(config, blocks, outputs)) for each in every)
     return next((each for each in found if each[1] <= most), None)
 

@@ -11,6 +11,7 @@ from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config, Kind
+from grouplearn.learners.contract.learner import OVER_LAGS
 from grouplearn.models.label import Label, label_length
 from grouplearn.models.metrics.metric import Family
 from grouplearn.models.outputs.output import Output
@@ -137,9 +138,14 @@ class ModelDefinition:
         return label_length(self.label_type or "")
 
     @property
+    def shown_learner(self) -> str:
+        """The name of the learner as in USING."""
+        return self.learner.removeprefix(OVER_LAGS)
+
+    @property
     def described(self) -> str:
         """The learner, and the label if there is one, in words."""
-        return self.learner if self.target_name is None else f"{self.learner} of {self.target_name}"
+        return self.shown_learner if self.target_name is None else f"{self.shown_learner} of {self.target_name}"
 
     @property
     def output(self) -> Output:

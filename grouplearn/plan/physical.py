@@ -406,7 +406,7 @@ def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:
         catalog=bound.catalog,
         schema=bound.schema,
         name=bound.name,
-        learner=bound.learner.declaration.name,
+        learner=bound.learner.declaration.stored_name,
         label=physical.label,
         statement=statement,
         target_name=target.name if target else None,

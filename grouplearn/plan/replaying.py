@@ -10,6 +10,7 @@ from typing import Any
 from grouplearn.bind.bound import BoundTrain
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.learner import OVER_LAGS
 from grouplearn.messages import Span
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.schedule.messages import Push, Unit
@@ -45,8 +46,9 @@ def check_same(checker: SqlChecker, bound: BoundTrain, earlier: EarlierRun) -> N
         problem = f"{name} was trained by operator {earlier.operator}, which has no schedule to repeat"
     elif earlier.operator != operator:
         problem = f"{name} was trained by operator {earlier.operator}, and this statement is run by operator {operator}"
-    elif earlier.learner != bound.learner.declaration.name:
-        problem = f"{name} is a model of {earlier.learner}, and this one is of {bound.learner.declaration.name}"
+    elif earlier.learner != bound.learner.declaration.stored_name:
+        of = earlier.learner.removeprefix(OVER_LAGS)
+        problem = f"{name} is a model of {of}, and this one is of {bound.learner.declaration.name}"
     elif earlier.seed != bound.options.training.seed:
         problem = f"{name} was trained with seed = {earlier.seed}, and this statement has seed = {bound.options.training.seed}"
     elif not _alike(earlier.configs, bound.configs):

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from grouplearn.catalog import views
 from grouplearn.catalog.records import StoredModel
-from grouplearn.learners.series.lagged import PREFIX
 from grouplearn.models.definition import ROW, ModelDefinition
 from grouplearn.models.forms.routed import GROUP, ROUTED, SHOWN, CatalogTables, routed_cte, rows_cte
 from grouplearn.models.outputs.output import Endpoint
@@ -35,7 +34,7 @@ def view_sql(members: Sequence[StoredModel]) -> tuple[str, str]:
     parts = []
     for place, member in enumerate(members):
         query, comment = views.view_sql(member.definition, member.id, None, "")
-        learner = literal(member.definition.learner.removeprefix(PREFIX))
+        learner = literal(member.definition.shown_learner)
         parts.append(f"SELECT {place} AS {PLACE}, {learner} AS {LEARNER}, * FROM ({query})")
     *keys, learner = keys_and_learner(first)
     within = ", ".join([*keys, "model_level", "is_best"])

@@ -43,7 +43,7 @@ def _exported(statement: ExportModel, checker: SqlChecker, at: StatementContext)
         raise checker.error(f'"{kind}" is not a format of EXPORT MODEL', where, hint)
     model = databases.model(statement.name, checker)
     if (reason := FORMATS[kind].lacking(model)) is not None:
-        message = f'model "{model.definition.name}" ({model.definition.learner}) has no {kind} form: {reason}'
+        message = f'model "{model.definition.name}" ({model.definition.shown_learner}) has no {kind} form: {reason}'
         raise checker.error(message, where, _other_formats(model, kind))
     if FORMATS[kind].evaluated:
         prediction.predictor_for(con).guard.admit(con, model.definition)

@@ -168,7 +168,7 @@ def _trained_at(con: duckdb.DuckDBPyConnection, before: Identity) -> dt.datetime
 def _misfit(before: ModelDefinition, now: ModelDefinition) -> str | None:
     """Return why no group can keep its model; None if nothing speaks against it."""
     if before.learner != now.learner:
-        return f"it is of the learner {before.learner}"
+        return f"it is of the learner {before.shown_learner}"
     if before.search_path != now.search_path:
         return "names are looked up in other places"
     what = "label" if before.label != now.label else differing(before, now)

@@ -273,7 +273,7 @@ def view_query(con: duckdb.DuckDBPyConnection, model: StoredModel, suffix: str) 
     """Return the query of a model's view; raises DataError if its learner has no such view."""
     if suffix not in views.suffixes(model.definition):
         raise data_error(
-            f'model "{model.definition.name}" ({model.definition.learner}) has no {suffix.removeprefix("_")}'
+            f'model "{model.definition.name}" ({model.definition.shown_learner}) has no {suffix.removeprefix("_")}'
         )
     refuse_invalid_rows(con, model, ("models", "groups", "trials", "curves", "artifacts", "units"))
     query, _ = views.view_sql(model.definition, model.id, model.location.catalog, suffix)

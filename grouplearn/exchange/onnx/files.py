@@ -57,4 +57,4 @@ def _content(definition: ModelDefinition, best: BestOfGroup) -> bytes:
         definition.output.onnx(graph, OnnxModel(x, bad, group.artifact.tensors, group.classes, link, scores))
     except NoForm as error:
         raise NoSuchForm(f'model "{definition.name}" cannot be exported: {error}') from None
-    return graph.content(definition.name, f"{definition.learner}, group {list(best.group.keys)}")
+    return graph.content(definition.name, f"{definition.shown_learner}, group {list(best.group.keys)}")

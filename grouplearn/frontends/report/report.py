@@ -46,7 +46,7 @@ def report(overview: Overview) -> str:
     links = " ".join(f'<a href="#{anchor}">{title}</a>' for anchor, title, _ in there)
     body = "".join(f'<section id="{anchor}"><h2>{title}</h2>{content}</section>' for anchor, title, content in there)
     of = "" if definition.target_name is None else f" of <b>{text(shortened(definition.target_name, _LONGEST))}</b>"
-    kind = f"{text(definition.learner)}{of}"
+    kind = f"{text(definition.shown_learner)}{of}"
     head = f"<h1>{text(definition.name)}</h1><p>{kind}, {_by(overview)}</p>{failed_pooled(overview)}{_tiles(overview)}"
     foot = f"Trained {facts.trained_at} UTC by grouplearn; identity {text(overview.stored.id)}."
     return (

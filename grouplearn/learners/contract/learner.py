@@ -18,6 +18,9 @@ from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.models.outputs.link import Link
 from grouplearn.models.state import Artifact, FloatArray, State, has_tensors_of, shape_flaw
 
+#: How stored names of learners over earlier values begin.
+OVER_LAGS = "lagged_"
+
 
 class NamedForm(Protocol):
     """A form as an object: a ``models.forms.form.Form``."""
@@ -41,6 +44,7 @@ class Declaration:
     - ``takes_series``: a group's rows are a series in the order of a time; its only feature is the step of a row.
       ``takes_panel``: they may be many series, learned by one model, and have features that are known ahead: after the step
       comes the number of a row's series, then FEATURES. ``needs_many_series``: one teaches it little, and a note says so.
+    - ``over_lags``: it forecasts by a learner of rows with its ``name``, and is stored under another.
     - ``chooses_method``: models say by which method a series is forecast.
     - ``draws``: training draws random numbers; stacks have a seed for each group.
     - ``refused``: names that hyperparameters have elsewhere, and what to say of them. ``metric_of_classes``: the default metric
@@ -63,6 +67,7 @@ class Declaration:
     predicts_arrays: bool = False
     takes_series: bool = False
     takes_panel: bool = False
+    over_lags: bool = False
     chooses_method: bool = False
     needs_many_series: bool = False
     draws: bool = False
@@ -73,6 +78,11 @@ class Declaration:
     solver: str = ""
     further_ways: tuple[Learner, ...] = ()
     output: type[Any] | None = None
+
+    @property
+    def stored_name(self) -> str:
+        """Its name in the catalog and in the registry."""
+        return f"{OVER_LAGS}{self.name}" if self.over_lags else self.name
 
     @property
     def has_label(self) -> bool:
@@ -110,9 +120,14 @@ class Learner(Protocol):
 
     @property
     def way(self) -> str:
-        """Its name, with its solver if it is not the first way: ``logistic_regression by sgd``."""
+        """Its stored name, with its solver if it is not the first way: ``logistic_regression by sgd``."""
         own = self.declaration
-        return own.name if own.is_first_way else f"{own.name} by {own.solver}"
+        return own.stored_name if own.is_first_way else f"{own.stored_name} by {own.solver}"
+
+    @property
+    def shown_way(self) -> str:
+        """Its way with its name as in USING."""
+        return self.way.removeprefix(OVER_LAGS)
 
     @property
     def cost(self) -> Cost:

@@ -42,8 +42,6 @@ _MOST_ORIGINS = 20_000
 _EPOCHS = 100
 #: The forecast of rows (n, d), by a model.
 Model = Callable[[FloatArray], FloatArray]
-#: How the names of such learners begin.
-PREFIX = "lagged_"
 
 
 class Lagged(PanelLearner):
@@ -61,7 +59,7 @@ class Lagged(PanelLearner):
         self.base = base
         self._of_base = [each for each in own.hyperparameters if each.name != SOLVER]
         self.declaration = Declaration(
-            name=f"{PREFIX}{own.name}",
+            name=own.name,
             summary=f"{own.name} over earlier values and features known ahead",
             labels=frozenset({NUMBER}),
             output=Forecast,
@@ -71,6 +69,7 @@ class Lagged(PanelLearner):
             handles_missing=True,
             takes_series=True,
             takes_panel=True,
+            over_lags=True,
             requires=own.requires,
             refused=own.refused,
             cost=SeriesCost(base.cost.coefficients),

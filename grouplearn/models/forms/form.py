@@ -179,7 +179,7 @@ class Form:
 
     def without_sql(self, definition: ModelDefinition) -> str:
         """Return why models of a definition have no SQL, the empty text if they may have."""
-        return f"SQL has no form of {definition.learner}"
+        return f"SQL has no form of {definition.shown_learner}"
 
     def checks(self, definition: ModelDefinition) -> Mapping[str, Checks]:  # noqa: ARG002 - some look at it
         """Return what rows of each of ``tables`` must fulfil."""
@@ -203,7 +203,7 @@ class Form:
     def onnx_scores(self, graph: OnnxGraph, definition: ModelDefinition, group: GroupModel, x: str) -> str:
         """Add the scores (rows, k) of a group's model for features ``x``; raises NoForm if it has none."""
         del graph, group, x
-        raise NoForm(f"ONNX has no scores of {definition.learner}")
+        raise NoForm(f"ONNX has no scores of {definition.shown_learner}")
 
 
 class FormWithSql(Form, ABC):

@@ -50,6 +50,6 @@ def form_error(learner: Learner) -> str | None:
 def misfit(learner: Learner, problem: Problem, artifact: Artifact) -> str | None:
     """Return why a newly finished model does not have its declared form; only for learners of packages and users that are
     not made of functions."""
-    if learner.declaration.name in registry.LEARNERS or isinstance(learner, IsMadeOfFunctions):
+    if learner.declaration.stored_name in registry.LEARNERS or isinstance(learner, IsMadeOfFunctions):
         return None
     return declared_form(learner).misfit(learner, problem, artifact)

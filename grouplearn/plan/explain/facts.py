@@ -99,7 +99,7 @@ def logical_plan(physical: PhysicalPlan) -> Node:
         node = Node("Refit: the best configuration of each group, on all rows", node)
     elif bound.holdout.split.has_sample:
         node = Node("Refit: each group, on all rows", node)
-    what = f"{bound.learner.way}, {_label(physical)}, optimize {physical.metric}"
+    what = f"{bound.learner.shown_way}, {_label(physical)}, optimize {physical.metric}"
     return Node(f"Train {on_one_line(bound.name, _TEXT)}: {what}", node)
 
 
@@ -228,7 +228,7 @@ def choices(physical: PhysicalPlan, choice: Choice) -> list[str]:
         f"{choice.executor}: {choice.reason}",
         f"{counted(choice.workers, 'worker')}: {choice.why_workers}",
         *(f"not {operator}: {why}" for operator, why in choice.refused),
-        f"estimates of {physical.bound.learner.way}: {physical.rates.said(physical.bound.learner.way)}",
+        f"estimates of {physical.bound.learner.shown_way}: {physical.rates.said(physical.bound.learner.way)}",
         f"kernels: {builds.name()}",
     ]
 

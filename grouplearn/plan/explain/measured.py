@@ -93,7 +93,7 @@ def compare(
     ]
     after, ratio = corrected(before, pairs), pilot_ratio(pairs)
     bars = tuple(_bar(physical, row) for row in ran)
-    verdict = _verdict(physical.bound.learner.way, ratio, len(pairs))
+    verdict = _verdict(physical.bound.learner.shown_way, ratio, len(pairs))
     chosen = choice.chosen
     estimated = replace(_part(chosen.makespan, chosen.idle, chosen.used, estimates), moved=chosen.network_bytes)
     measured = replace(_measured_part(ran, seconds, choice.workers), moved=moved)

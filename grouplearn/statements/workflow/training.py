@@ -60,7 +60,7 @@ def job_of(
     bound = physical.bound
     items = bound.stored_items
     return Job(
-        learner=bound.learner.declaration.name,
+        learner=bound.learner.declaration.stored_name,
         configs=bound.configs,
         items=items,
         groups=groups,
@@ -73,7 +73,7 @@ def job_of(
             class_weight=_class_weights(bound, physical.stats, checker),
         ),
         training=TrainingLimits(bound.options.training.seed, physical.epochs, bound.options.training.early_stopping),
-        own=None if bound.learner.declaration.name in registry.LEARNERS else bound.learner,
+        own=None if bound.learner.declaration.stored_name in registry.LEARNERS else bound.learner,
         block_rows=physical.longest_block,
         fitted=refitting.fit_on_all_groups(
             items, dataset, bound.learner.declaration.handles_missing, bound.holdout.split

@@ -165,7 +165,7 @@ def _refuse_wide(job: Job, fitted: Sequence[FittedItem]) -> None:
         other = registry.way_within(learner, job.configs[most], blocks, outputs, limit // 8)
         hint = "fewer columns" if other is None else f"WITH (solver = '{other[0]}')"
         raise GroupFailed(
-            f"{learner.way} takes {amount_of_bytes(needed)} of memory for {sum(block.width for block in blocks):,} columns,"
+            f"{learner.shown_way} takes {amount_of_bytes(needed)} of memory for {sum(block.width for block in blocks):,} columns,"
             f" and there are {amount_of_bytes(limit)}; hint: {hint}"
         )
 
