@@ -199,3 +199,18 @@ def test_intervals_of_short_random_walks_contain_what_they_say(con: grouplearn.C
     every, late = found.fetchall()[0]
     assert 0.87 < every < 0.94
     assert 0.82 < late < 0.94
+
+
+def test_intervals_of_a_noisy_series_are_wider_than_those_of_others_in_its_model(con: grouplearn.Connection) -> None:
+    noise = np.random.default_rng(3).standard_normal((10, 120)) * np.where(np.arange(10) == 0, 10, 1)[:, None]
+    rows = {"s": np.repeat(np.arange(10), 120), "t": np.tile(np.arange(120), 10), "y": 50 + noise.ravel()}
+    con.register("noisy", pd.DataFrame(rows))
+    con.execute(
+        "TRAIN MODEL m USING linear_regression PREDICT y ORDER BY t SERIES BY s FEATURES (lags(1)) FROM noisy VALIDATE NONE"
+        " WITH (horizon = 2, season_length = 1, scale = 'none')"
+    )
+    found = con.execute(
+        "SELECT avg(upper - lower) FROM m_forecast(level := 0.9) GROUP BY s = 0 ORDER BY s = 0"
+    ).fetchall()
+    assert found[1][0] > 5 * found[0][0]
+    assert 3 < found[0][0] < 6  # 3.29 standard deviations

@@ -36,8 +36,8 @@ STRATEGY = Hyperparameter(
 )
 #: Models that measure errors have seen these parts of each series, and forecast from the steps up to the next part.
 _SEEN = (0.5, 0.75)
-#: Steps from which such a model forecasts, of all series together.
-_MOST_ORIGINS = 20_000
+#: Steps from which such a model forecasts, of all series together, and values before them.
+_MOST_ORIGINS, _MOST_VALUES = 20_000, 4_000_000
 #: Passes of networks by default: a series has few rows.
 _EPOCHS = 100
 #: The forecast of rows (n, d), by a model.
@@ -206,9 +206,10 @@ class _Fit:
         usable = np.maximum(series.sizes - first, 0)
         bounds = [first + (part * usable).astype(np.int64) for part in (*_SEEN, 1.0)]
         error, of = [np.empty((0, self.horizon))], [np.empty(0, np.int64)]
+        most = min(_MOST_ORIGINS, _MOST_VALUES // first)
         for begin, end in pairwise(bounds):
             last = np.flatnonzero((place >= begin[series.of] - 1) & (place < end[series.of] - 1))
-            last = last[:: 1 + last.size // _MOST_ORIGINS]
+            last = last[:: 1 + last.size // most]
             error.append(self._errors(place < begin[series.of], last))
             of.append(series.of[last])
         return deviations(np.concatenate(error), np.concatenate(of), self.scale(series.y).factor)
@@ -316,7 +317,7 @@ def _untrainable(fit: _Fit) -> str:
     others = sum(fit.differences) + (fit.horizon - 1 if fit.direct else 0)
     needed, largest = fit.features.reach + others, longest - 1 - others
     if needed < longest:
-        return "no value has all its lags and features: some are missing at each step"
+        return "no value has all its lags and features, as some are missing: gbdt and random_forest learn from missing ones, too"
     advice = f"the largest lag is {largest}" if largest > 0 else "give fewer differences, or a shorter horizon"
     have = f"the longest series has {counted(longest, 'step')} to train"
     return f"a value needs {counted(needed, 'step')} before it for its features, and {have}: {advice}"
