@@ -233,10 +233,21 @@ def _several_of(catalog: str) -> str:
     best = "CASE WHEN any_value(m.greater_is_better) THEN max(s.best) ELSE min(s.best) END"
     sums = "sum(s.configs)::BIGINT, sum(s.trials)::BIGINT, sum(s.seconds), max(s.trained_at)"
     names = ", ".join(_SHOWN)
+    own = f"(SELECT *, unnest(learners) AS learner FROM {table(catalog, 'combinations')} LIMIT {_MOST_SHOWN})"
+    value = "t.valid[list_position(m.metrics, m.metric)]"
+    judged = (
+        f"SELECT c.schema_name, c.model_name, if(any_value(m.greater_is_better), max({value}), min({value})) AS value"
+        f" FROM {own} AS c JOIN {table(catalog, 'models')} AS m"
+        " ON m.schema_name = c.schema_name AND m.model_name = c.model_name || '__' || c.learner"
+        f" JOIN {table(catalog, 'trials')} AS t ON t.model = m.model AND t.is_best"
+        f" JOIN {table(catalog, 'groups')} AS g ON g.model = t.model AND g.group_id = t.group_id"
+        " GROUP BY c.schema_name, c.model_name, g.level, g.keys"
+    )
+    middle = f"SELECT schema_name, model_name, median(value) AS middle FROM ({judged}) GROUP BY ALL"
     return (
         f"SELECT c.model_name, any_value(s.target), max(s.groups), array_to_string(any_value(c.learners), ', '), {sums},"
-        f" {literal(catalog)}, c.schema_name, sum(s.failed)::BIGINT, any_value(s.metric), {best}, NULL"
-        f" FROM (SELECT *, unnest(learners) AS learner FROM {table(catalog, 'combinations')} LIMIT {_MOST_SHOWN}) AS c"
+        f" {literal(catalog)}, c.schema_name, sum(s.failed)::BIGINT, any_value(s.metric), {best}, any_value(v.middle)"
+        f" FROM {own} AS c LEFT JOIN ({middle}) AS v ON v.schema_name = c.schema_name AND v.model_name = c.model_name"
         f" JOIN ({_models_of(catalog)}) AS s({names}) ON s.schema = c.schema_name AND s.model = c.model_name || '__' || c.learner"
         f" JOIN {table(catalog, 'models')} AS m ON m.schema_name = s.schema AND m.model_name = s.model"
         " GROUP BY c.model_name, c.schema_name"

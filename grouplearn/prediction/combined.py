@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Literal
 
 from grouplearn.catalog import views
 from grouplearn.catalog.records import StoredModel
+from grouplearn.catalog.schema import table
 from grouplearn.models.definition import ROW, ModelDefinition
 from grouplearn.models.forms.routed import GROUP, ROUTED, SHOWN, CatalogTables, routed_cte, rows_cte
 from grouplearn.models.outputs.output import Endpoint
@@ -68,7 +71,7 @@ def macro_sql(members: Sequence[StoredModel], name: str, endpoint: Endpoint, dat
     ]
     if not endpoint.predicts:
         return head, f"WITH {chosen} {' UNION ALL '.join(f'FROM ({query})' for query in queries)}"
-    keyed = replace(every, items=(), missing_group="parent" if every.missing_group == "parent" else "null")
+    keyed = _keyed(every)
     ctes = [
         chosen,
         rows_cte(keyed, relation, f"{ROW}.*, row_number() OVER () AS {_NUMBER}"),
@@ -80,6 +83,19 @@ def macro_sql(members: Sequence[StoredModel], name: str, endpoint: Endpoint, dat
     ]
     predicted = " UNION ALL ".join(f"FROM ({query})" for query in queries)
     return head, f"WITH {', '.join(ctes)} SELECT * EXCLUDE ({_NUMBER}) FROM ({predicted}) ORDER BY {_NUMBER} ASC"
+
+
+def rows_of_learners(members: Sequence[StoredModel], rows: str) -> list[str]:
+    """Return the query of the ``rows`` (a query in parentheses) that each learner predicts; the first has those of no group."""
+    keyed, chosen = _keyed(members[0].definition), _chosen(members, partial(table, members[0].location.catalog))
+    routed = f"WITH {chosen}, {rows_cte(keyed, rows, f'{ROW}.*')}, {routed_cte(keyed, _CHOSEN, otherwise='0')}"
+    return [f"{routed} SELECT {SHOWN} FROM {ROUTED} WHERE {GROUP} = {number}" for number, _ in enumerate(members)]
+
+
+def _keyed(definition: ModelDefinition) -> ModelDefinition:
+    """Return a definition that routes rows to groups, and computes no features."""
+    missing: Literal["parent", "null"] = "parent" if definition.missing_group == "parent" else "null"
+    return replace(definition, items=(), missing_group=missing)
 
 
 def _order(greater_is_better: bool, value: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 
 from grouplearn.amounts import counted
 from grouplearn.bind.alter import bind_added, bind_trial
@@ -37,6 +37,7 @@ from grouplearn.parser.statements import (
     Sql,
     StopTrial,
 )
+from grouplearn.prediction.combined import keys_and_learner, rows_of_learners
 from grouplearn.prediction.evaluation import (
     asks_predict,
     evaluate_sql,
@@ -48,7 +49,7 @@ from grouplearn.prediction.evaluation import (
 from grouplearn.prediction.group_models import refuse_damaged_weights
 from grouplearn.prediction.prediction import held, predictor_for
 from grouplearn.search.procedures import SearchPlan
-from grouplearn.sqltext import folded, identifier
+from grouplearn.sqltext import folded, identifier, literal
 from grouplearn.statements import result_sql
 from grouplearn.statements.context import StatementContext
 from grouplearn.statements.workflow.trial_control import IN_TRAINING, AddCommand, StopCommand, TrialControl
@@ -254,11 +255,47 @@ def _rename_several(several: Combination, statement: RenameModel, checker: SqlCh
 def evaluate(statement: EvaluateModel, checker: SqlChecker, at: StatementContext) -> str:
     """Return a query of a model's metrics on other rows: as they are now, whatever other connections train meanwhile."""
     with at.databases.transaction():
+        if (several := at.databases.combination(statement.name)) is not None:
+            return _evaluated_several(several, statement, checker, at)
         model = at.databases.model(statement.name, checker)
-        return _evaluated(model, statement, checker, at)
+        source, where, weighted = _evaluable(model, statement, checker, at)
+        if statement.every_level is not None:
+            return result_sql.fixed(at.connection, every_level_sql(model, source, where, weighted=weighted))
+        asked = asks_predict(model)
+        with nullcontext() if asked is None else held(at.connection, model, asked):
+            evaluated = result_sql.fixed(at.connection, evaluate_sql(model, source, where, weighted=weighted))
+            return result_sql.arranged(evaluated, model.definition, at)
 
 
-def _evaluated(model: StoredModel, statement: EvaluateModel, checker: SqlChecker, at: StatementContext) -> str:
+def _evaluated_several(
+    several: Combination, statement: EvaluateModel, checker: SqlChecker, at: StatementContext
+) -> str:
+    """Return a query of the metrics of each group's best learner."""
+    if statement.every_level is not None:
+        message = f'model "{several.location.name}" is of several learners, and AT EVERY LEVEL judges a model of one'
+        hint = f"Write {' or '.join(part.name for part in several.members)} in its place."
+        raise checker.error(message, statement.every_level, hint)
+    members, parts = combined.members_of(at.connection, several), []
+    *keys, learner = keys_and_learner(members[0].definition)
+    (source, where, weighted), *_ = [_evaluable(member, statement, checker, at) for member in members]
+    with ExitStack() as until_evaluated:
+        own_rows = rows_of_learners(members, source_rows(source, where))
+        for name, member, rows in zip(several.learners, members, own_rows, strict=True):
+            if (asked := asks_predict(member)) is not None:
+                until_evaluated.enter_context(held(at.connection, member, asked))
+            named = f"CASE WHEN model_level IS NOT NULL THEN {literal(name)} END AS {learner}"
+            evaluated = evaluate_sql(member, f"({rows})", weighted=weighted)
+            parts.append(f"SELECT *, {named} FROM ({evaluated})")
+        first, order = ", ".join([*keys, learner]), ", ".join(["model_level IS NULL", *keys])
+        every = " UNION ALL BY NAME ".join(parts)
+        query = f"SELECT {first}, * EXCLUDE ({first}) FROM ({every}) ORDER BY {order}"
+        return result_sql.arranged(result_sql.fixed(at.connection, query), members[0].definition, at)
+
+
+def _evaluable(
+    model: StoredModel, statement: EvaluateModel, checker: SqlChecker, at: StatementContext
+) -> tuple[str, str | None, bool]:
+    """Return FROM, the condition of WHERE and whether rows have weights; raise if the model cannot be judged by the rows."""
     if model.definition.label_length:
         message = f'EVALUATE MODEL compares single values, and model "{model.definition.name}" predicts arrays'
         hint = f"Compare them in SQL: FROM {model.definition.name}_predict(...)."
@@ -283,12 +320,7 @@ def _evaluated(model: StoredModel, statement: EvaluateModel, checker: SqlChecker
     if (reason := _unreadable(model, source, where, columns, checker, weighted=weighted)) is not None:
         message = f'model "{model.definition.name}" cannot read these rows: {reason[0]}'
         raise checker.error(message, statement.source.span, *reason[1:])
-    if statement.every_level is not None:
-        return result_sql.fixed(at.connection, every_level_sql(model, source.text, where, weighted=weighted))
-    asked = asks_predict(model)
-    with nullcontext() if asked is None else held(at.connection, model, asked):
-        evaluated = result_sql.fixed(at.connection, evaluate_sql(model, source.text, where, weighted=weighted))
-        return result_sql.arranged(evaluated, model.definition, at)
+    return source.text, where, weighted
 
 
 def _unreadable(

@@ -13,6 +13,7 @@ from grouplearn import sqltext
 from grouplearn.bind.run import compatibility
 from grouplearn.bind.run.options import bind_resume_options, executor_again
 from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.catalog.combinations import Combination
 from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.notes import with_kept
 from grouplearn.catalog.views import best_sql
@@ -169,7 +170,9 @@ def looked_in(database: str | None, checker: SqlChecker, span: Span | None) -> s
     return database
 
 
-def find(statement: ResumeModel, database: str | None, schema: str, checker: SqlChecker) -> UnfinishedRun:
+def find(
+    statement: ResumeModel, database: str | None, schema: str, checker: SqlChecker, several: Combination | None
+) -> UnfinishedRun:
     """Return the newest unfinished run of a model; raise if there is none, or a process is working on it."""
     name = statement.name
     database = looked_in(database, checker, name.span)
@@ -181,6 +184,10 @@ def find(statement: ResumeModel, database: str | None, schema: str, checker: Sql
         raise checker.error(
             f'the run of model "{name.name}" is still going on', name.span, "SHOW RUNS says how far it is."
         )
+    if several is not None:
+        message = f'model "{name.name}" is of several learners, whose runs are not kept on disk to be resumed'
+        hint = f"RETRY FAILED MODEL {' or '.join(part.name for part in several.members)} trains groups that failed."
+        raise checker.error(message, name.span, hint)
     others = sorted({run.manifest.definition.name for run in durable.runs(database)}) if database else []
     listed = f"\nUnfinished runs: {', '.join(others)}" if others else "\nThere is no unfinished run."
     lost = [f"{run.id} ({run.reason})" for run in durable.unreadable(database)] if database else []
@@ -214,7 +221,7 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
     """
     catalog, schema = at.databases.of(statement.name, checker)
     at.databases.refuse_change(catalog, statement.name.span, checker)
-    run = find(statement, at.databases.file(catalog), schema, checker)
+    run = find(statement, at.databases.file(catalog), schema, checker, at.databases.combination(statement.name))
     began, stored = run.manifest, replace(run.manifest.definition, catalog=catalog)
     _refuse_unknown(began.job.learner, statement, checker)
     predictor_for(at.connection).guard.admit(at.connection, stored)  # its macro evaluates expressions unchecked
