@@ -66,12 +66,17 @@ def _interpolated(q: str) -> str:
     return f"list_transform([{place}], lambda r: {low} + (r - floor(r)) * ({high} - {low}))[1]"
 
 
-def forecast_sql(model: StoredModel, predicted: str, *, sampled: bool = False) -> str:
+def at_least_zero(quantile: str, mean: str) -> str:
+    """Return the SQL of a quantile of demand, which is not below 0 unless its mean is."""
+    return f"CASE WHEN {quantile} < least({mean}, 0) THEN least({mean}, 0) ELSE {quantile} END"
+
+
+def forecast_sql(model: StoredModel, predicted: str, *, sampled: bool = False, demand: bool = False) -> str:
     """Return the SELECT of the steps after the end of each series: keys, step, time, forecast, and the ends of its interval.
 
     Parameters: ``horizon`` is the number of steps, all that are stored by default; ``level`` the probability of the interval;
     ``quantiles`` are probabilities, whose quantiles become a column of that name. They are those that the model has ``sampled``,
-    or of a normal distribution.
+    or of a normal distribution, of ``demand`` at least 0.
     """
     del predicted
     time = model.definition.items[0]
@@ -95,6 +100,8 @@ def forecast_sql(model: StoredModel, predicted: str, *, sampled: bool = False) -
     asked_for = f"{mean} + {deviation} * {quantile_sql('q')}"
     if sampled:
         ends, asked_for = [_interpolated("(1 - width)"), _interpolated("width")], _interpolated("q")
+    if demand:
+        ends, asked_for = [at_least_zero(ends[0], mean), ends[1]], at_least_zero(asked_for, mean)
     selected = [
         *_keys(model),
         "CAST(ahead AS INTEGER) AS step",
@@ -146,11 +153,13 @@ def components_sql(model: StoredModel, predicted: str) -> str:
     return f"SELECT {', '.join(columns)} FROM {rows} ORDER BY g.id ASC, s.place ASC, s.ahead ASC"
 
 
-def anomalies_sql(model: StoredModel, predicted: str) -> str:
+def anomalies_sql(model: StoredModel, predicted: str, *, demand: bool = False) -> str:
     """Return rows with their forecasts, the interval of a ``level``, and ``is_anomaly``: whether the label lies outside."""
     level = model.definition.free_parameter("level")
     factor = f"(SELECT {quantile_sql('q')} / {WIDTH} FROM (SELECT (1 + {_checked(level)}) / 2 AS q))"
     lower, upper = f"prediction - (prediction - lower) * {factor}", f"prediction + (upper - prediction) * {factor}"
+    if demand:  # the end below the mean may be 0, and says nothing of the deviation
+        lower = at_least_zero(f"prediction - (upper - prediction) * {factor}", "prediction")
     outside = f"({TARGET} > {upper} OR {TARGET} < {lower})"
     # The columns of the source are unpacked last: one of them may be called lower.
     columns = f"prediction, {lower} AS lower, {upper} AS upper, model_level, {outside} AS is_anomaly"
@@ -196,6 +205,7 @@ FORECAST = Endpoint(
     select=forecast_sql,
 )
 SAMPLED_FORECAST = replace(FORECAST, select=partial(forecast_sql, sampled=True))
+DEMAND_FORECAST = replace(FORECAST, select=partial(forecast_sql, demand=True))
 FITTED = Endpoint("_fitted", (), "Steps of the past with ", predicts=False, select=fitted_sql)
 COMPONENTS_OF = Endpoint(
     "_components", (), "Level, trend, season and remainder of the steps of the past: parts of ", False, components_sql
@@ -203,3 +213,4 @@ COMPONENTS_OF = Endpoint(
 ANOMALIES = Endpoint(
     "_anomalies", (("src", None), ("level", "0.99")), "Rows and whether they are anomalies, with ", select=anomalies_sql
 )
+DEMAND_ANOMALIES = replace(ANOMALIES, select=partial(anomalies_sql, demand=True))
