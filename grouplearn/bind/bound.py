@@ -66,13 +66,14 @@ class Holdout:
 class Series:
     """ORDER BY bound: the time of a row over FROM, and the frequency of its steps, which may be ``inferred`` from the times.
 
-    The first item is the step. ``keys`` are those of SERIES BY.
+    The first item is the step. ``keys`` are those of SERIES BY, ``season_length`` is that of the usual season in steps.
     """
 
     time: Sql
     frequency: Frequency
     inferred: bool = False
     keys: tuple[BoundKey, ...] = ()
+    season_length: int = 1
 
 
 @dataclass(frozen=True, slots=True)
