@@ -33,7 +33,7 @@ SEASON, HORIZON = "season_length", "horizon"
 #: The horizon of series without a season.
 _HORIZON = 10
 #: Seasons of steps that are shorter: a day, an hour, a minute, a second, in microseconds.
-_SEASONS = (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000)
+_SEASONS = (DAY_IN_MICROSECONDS, 3_600_000_000, 60_000_000, 1_000_000)
 #: The longest of them in steps: the default horizon has two.
 _LONGEST_SEASON = 5_000
 #: Options about the label and the weight of rows.
