@@ -66,7 +66,7 @@ class Holdout:
 class Series:
     """ORDER BY bound: the time of a row over FROM, and the frequency of its steps, which may be ``inferred`` from the times.
 
-    The first item is the step. ``keys`` are those of SERIES BY, ``season_length`` is that of the usual season in steps.
+    The first item is the step. ``keys`` are those of SERIES BY, ``season_length`` counts the steps of the usual season.
     """
 
     time: Sql
