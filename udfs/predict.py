@@ -9,7 +9,14 @@ import duckdb
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from grouplearn.catalog.lookup.sessions import SETTINGS
-from grouplearn.catalog.predicting_connections import INEXACT_TYPES, PREDICTION, TRANSACTION, entry_of, entry_of_token
+from grouplearn.catalog.predicting_connections import (
+    INEXACT_TYPES,
+    PREDICTION,
+    STEPS,
+    TRANSACTION,
+    entry_of,
+    entry_of_token,
+)
 from grouplearn.errors import data_error
 
 #: Whether a row has values that would not arrive as they are; known when the statement is planned.
@@ -36,6 +43,25 @@ def grouplearn_predict_number(
     """As ``grouplearn_predict``, of one number of each prediction: the member of ``PredictionPart`` that ``parts`` says."""
     wanted = (_first(parts), _first(tokens), _first(transactions), _first(sessions), _first(types))
     return _predicted(wanted, models, rows, texts)
+
+
+def grouplearn_forecast(
+    horizons: Any,
+    levels: Any,
+    tokens: Any,
+    transactions: Any,
+    sessions: Any,
+    models: Any,
+    rows: Any,
+    types: Any,
+    texts: Any,
+) -> Any:
+    """As ``grouplearn_predict``, of the steps after the series of each row: so many, with intervals of such levels."""
+    from grouplearn.prediction.ahead import with_horizon
+    from grouplearn.prediction.predictions import PredictionPart
+
+    wanted = (PredictionPart.STEPS, _first(tokens), _first(transactions), _first(sessions), _first(types))
+    return _predicted(wanted, models, with_horizon(*map(_array, (rows, horizons, levels))), texts)
 
 
 def _predicted(wanted: Any, models: Any, rows: Any, texts: Any) -> Any:
@@ -81,6 +107,7 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
     """Make ``predict`` known to the connection."""
     _create(connection, grouplearn_predict, PREDICTION)
     _create(connection, grouplearn_predict_number, "DOUBLE")
+    _create(connection, grouplearn_forecast, STEPS)
     _create(connection, grouplearn_session, "BIGINT")
     define(connection)
 
@@ -105,7 +132,9 @@ def define(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute(
         f"CREATE OR REPLACE TEMP MACRO predict(model, features) AS system.main.grouplearn_predict({arguments});"
         " CREATE OR REPLACE TEMP MACRO grouplearn_number(part, model, features) AS"
-        f" system.main.grouplearn_predict_number(part, {arguments})"
+        f" system.main.grouplearn_predict_number(part, {arguments});"
+        " CREATE OR REPLACE TEMP MACRO forecast(model, features, horizon, level := 0.9) AS"
+        f" system.main.grouplearn_forecast(CAST(horizon AS BIGINT), CAST(level AS DOUBLE), {arguments})"
     )
 
 

@@ -24,6 +24,8 @@ PREDICTION = (
     "STRUCT(prediction VARCHAR, value DOUBLE, probability DOUBLE, probabilities MAP(VARCHAR, DOUBLE),"
     " model_level VARCHAR, group_id INTEGER, predicted DOUBLE[])"
 )
+#: What ``forecast`` returns per row.
+STEPS = "STRUCT(step INTEGER, time VARCHAR, prediction DOUBLE, lower DOUBLE, upper DOUBLE)[]"
 #: Tells a connection's transactions apart. Their ids would, too, but that function is volatile: with it DuckDB predicts
 #: once for each field that is read, and refuses windows ordered by a prediction.
 TRANSACTION = "system.main.epoch_us(system.main.transaction_timestamp())"

@@ -28,6 +28,18 @@ ARROW_TYPE = pa.struct(
         ("predicted", pa.list_(pa.float64())),
     ]
 )
+#: The result of ``forecast`` as an Arrow type: ``predicting_connections.STEPS``.
+STEPS_TYPE = pa.list_(
+    pa.struct(
+        [
+            ("step", pa.int32()),
+            ("time", pa.string()),
+            ("prediction", pa.float64()),
+            ("lower", pa.float64()),
+            ("upper", pa.float64()),
+        ]
+    )
+)
 
 
 class PredictionPart(enum.IntEnum):
@@ -36,11 +48,12 @@ class PredictionPart(enum.IntEnum):
     ALL = 0
     VALUE = 1
     PROBABILITY = 2
+    STEPS = 3
 
     @property
     def type(self) -> pa.DataType:
         """The Arrow type of the part."""
-        return ARROW_TYPE if self is PredictionPart.ALL else pa.float64()
+        return {PredictionPart.ALL: ARROW_TYPE, PredictionPart.STEPS: STEPS_TYPE}.get(self, pa.float64())
 
 
 class Predictions:

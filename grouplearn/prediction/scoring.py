@@ -6,6 +6,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,6 +27,7 @@ from grouplearn.learners.registry import how_to_register, is_known
 from grouplearn.learners.registry import learner as learner_named
 from grouplearn.models.forms.form import GroupModel
 from grouplearn.models.forms.routed import GROUP, NUMERIC, evaluated, item_alias, routed_cte, rows_cte
+from grouplearn.prediction.ahead import StepsAhead
 from grouplearn.prediction.compiled import CompiledModel, ModelsInRuns
 from grouplearn.prediction.group_models import load_groups
 from grouplearn.prediction.predictions import PredictionPart, Predictions
@@ -97,6 +99,8 @@ class Scorer:
         ``exact`` are the same rows if Arrow changes their values. ``cursor`` opens a connection for keys and items that are
         not plain columns; it must not be in the middle of another query.
         """
+        if part is PredictionPart.STEPS:
+            return self._steps_ahead(cursor, rows, exact)
         reader = self._reader(cursor, rows.type, exact=exact is not None)
         found = None if reader is None else reader.read(rows, partial(self._evaluated, cursor, rows, exact))
         if found is None:
@@ -109,6 +113,17 @@ class Scorer:
             x, group = found
             outputs = self._compiled.predict(x, group)
         return self._predictions.of(outputs, group, part)
+
+    def _steps_ahead(self, cursor: Cursor, rows: Any, exact: ExactRows | None) -> Any:
+        """Return the steps after the end of each row's series; of a row no more is read than what tells series apart."""
+        definition = self.definition
+        ahead = StepsAhead.of(definition, self._learner, self._groups)
+        own = slice(1, 2) if definition.series else slice(0)
+        groups = [replace(each, fitted=each.fitted[own]) for each in self._groups]
+        keyed = Scorer(replace(definition, items=definition.items[own]), groups)
+        group, columns = keyed._routed(cursor, rows, exact)
+        series = keyed._own.of_columns(columns, group).codes[:, 0] if definition.series else np.zeros_like(group)
+        return ahead.read(cursor(), rows, group, series)
 
     def _reader(self, cursor: Cursor, kind: pa.StructType, *, exact: bool) -> RowReader | None:
         """Return a reader of such rows that needs no query for routing; None if there is none."""

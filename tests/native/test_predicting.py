@@ -21,6 +21,23 @@ def test_a_window_is_ordered_by_a_prediction(run):
     assert values(done.stdout) == ["149.5"]
 
 
+def test_forecasts_go_on_beyond_those_that_are_stored(run):
+    sales = (
+        "CREATE TABLE sales AS SELECT s AS store, DATE '2020-01-01' + CAST(i AS INTEGER) AS day, 5.0 + s + i % 7 AS y"
+        " FROM range(40) AS r(i), range(2) AS q(s);"
+        "TRAIN MODEL m USING seasonal_naive PREDICT y ORDER BY day FROM sales GROUP BY store WITH (horizon = 2);"
+    )
+    steps = "SELECT store, unnest(forecast('m', s, {}), recursive := true) FROM (SELECT DISTINCT store FROM sales) AS s"
+    done = run(
+        "-csv",
+        "-noheader",
+        stdin=f"{sales}SELECT store, step, time, prediction FROM ({steps.format('3')}) WHERE step = 3 ORDER BY ALL;"
+        f"SELECT count(*) FROM ({steps.format('2, 0.5')}) JOIN m_forecast(level := 0.5) USING (store, step, prediction, upper);",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-3:] == ["0,3,2020-02-12,5.0", "1,3,2020-02-12,6.0", "4"]
+
+
 QUERIES = (
     "SELECT p.prediction, p.probability FROM (SELECT predict('m', t) FROM t) AS s(p)",
     "SELECT predict('m', t).prediction, predict('m', t).probability FROM t",

@@ -131,6 +131,39 @@ def test_windows_are_judged_by_models_of_what_lies_before(con: grouplearn.Connec
 
 
 @pytest.mark.parametrize(
+    ("learner", "options"),
+    [
+        *((learner, "") for learner in DECOMPOSED),
+        ("theta", ", variant = 'standard'"),
+        ("croston", ", variant = 'tsb'"),
+        ("exponential_smoothing", ", errors = 'multiplicative', trend = 'damped', seasonality = 'multiplicative'"),
+        ("exponential_smoothing", ", errors = 'multiplicative', trend = 'additive', seasonality = 'additive'"),
+        ("exponential_smoothing", ", errors = 'multiplicative', trend = 'damped', seasonality = 'none'"),
+    ],
+)
+def test_a_series_goes_on_as_a_longer_horizon_would_have_stored(
+    con: grouplearn.Connection, learner: str, options: str
+) -> None:
+    # Among them a series that is constant, one of three values, and one with a strong season of two positive years.
+    con.execute(
+        "CREATE VIEW every AS SELECT store, month, units + 30 * (month(month) = 7 AND store = 1)::INTEGER AS units FROM sales"
+        " UNION ALL SELECT 7, month, 4 FROM sales WHERE store = 0"
+        " UNION ALL SELECT 8, month, units FROM sales WHERE store = 0 AND month < DATE '2016-06-01'"
+    )
+    for name, horizon in (("short", 5), ("long", 48)):
+        train(con, name, learner, f"FROM every GROUP BY store VALIDATE NONE WITH (horizon = {horizon}{options})")
+    called = "SELECT store, unnest(forecast('short', s, {}, 0.8), recursive := true) FROM (SELECT DISTINCT store FROM every) AS s"
+    same = "SELECT store, step, time::DATE, prediction, lower, upper FROM ({}) ORDER BY store, step"
+    stored = "FROM {}_forecast(level := 0.8) ORDER BY store, step"
+    assert con.execute(same.format(called.format(5))).fetchall() == con.execute(stored.format("short")).fetchall()
+    found, expected = (con.execute(each).fetchall() for each in (same.format(called.format(48)), stored.format("long")))
+    assert len(found) == 7 * 48
+    assert [row[:3] for row in found] == [row[:3] for row in expected]
+    numbers = (np.array([row[3:] for row in each], float) for each in (found, expected))
+    np.testing.assert_allclose(*numbers, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
     ("errors", "trend", "seasonality"),
     [
         ("A", "none", "A"),

@@ -1,6 +1,7 @@
 #include "predicting.hpp"
 
 #include <memory>
+#include <vector>
 
 #include "carrying.hpp"
 #include "private_layouts.hpp"
@@ -10,10 +11,15 @@ namespace grouplearn {
 namespace {
 
 //! Which part of a prediction a function returns; grouplearn/prediction/predictions.py has the same numbers.
-enum class Part : uint64_t { ALL = 0, VALUE = 1, PROBABILITY = 2 };
+enum class Part : uint64_t { ALL = 0, VALUE = 1, PROBABILITY = 2, STEPS = 3 };
 
 //! PredictionType in Arrow's words.
 constexpr const char *PREDICTION_SHAPE = "+s(+s(u,g,g,+m(+s(u,g)),u,i,+l(g)))";
+constexpr const char *STEPS_SHAPE = "+s(+l(+s(i,u,g,g,g)))";
+
+const char *ShapeOf(Part part) {
+	return part == Part::ALL ? PREDICTION_SHAPE : part == Part::STEPS ? STEPS_SHAPE : "+s(g)";
+}
 
 struct Predicting {
 	Instance *instance;
@@ -34,7 +40,9 @@ std::string Asked(duckdb_data_chunk rows, const Predicting &wanted, duckdb::Clie
 	auto running = layouts::RunningText(user);
 	request.Number(uint64_t(wanted.part)).Text(running ? *running : "");
 	std::string schema;
-	auto batch = PackArguments(line.connection, rows, {"model", "row"}, schema);
+	std::vector<const char *> names {"model", "row", "horizon", "level"};
+	names.resize(duckdb_data_chunk_get_column_count(rows));
+	auto batch = PackArguments(line.connection, rows, names, schema);
 	request.Text(schema);
 	return request.bytes + batch;
 }
@@ -57,9 +65,8 @@ void Predict(duckdb_function_info info, duckdb_data_chunk rows, duckdb_vector re
 		Reader reader(answer.body);
 		auto described = reader.Text();
 		Reader schema(described);
-		auto shape = wanted.part == Part::ALL ? PREDICTION_SHAPE : "+s(g)";
 		Chunk chunk;
-		UnpackChunk(line->connection, schema, reader.Rest(), chunk, shape);
+		UnpackChunk(line->connection, schema, reader.Rest(), chunk, ShapeOf(wanted.part));
 		if (duckdb_data_chunk_get_size(chunk.handle) != duckdb_data_chunk_get_size(rows)) {
 			throw Failure {"IO", "grouplearn: predictions of other rows than were asked for"};
 		}
@@ -94,13 +101,36 @@ duckdb_logical_type PredictionType() {
 	return type;
 }
 
-bool Register(duckdb_connection connection, const char *name, Instance &instance, Part part) {
+//! STRUCT(step, time, prediction, lower, upper)[]; udfs/predict.py has the same.
+duckdb_logical_type StepsType() {
+	auto text = duckdb_create_logical_type(DUCKDB_TYPE_VARCHAR), number = duckdb_create_logical_type(DUCKDB_TYPE_DOUBLE);
+	auto count = duckdb_create_logical_type(DUCKDB_TYPE_INTEGER);
+	duckdb_logical_type members[] = {count, text, number, number, number};
+	const char *names[] = {"step", "time", "prediction", "lower", "upper"};
+	auto step = duckdb_create_struct_type(members, names, 5), type = duckdb_create_list_type(step);
+	for (auto each : {&text, &number, &count, &step}) {
+		duckdb_destroy_logical_type(each);
+	}
+	return type;
+}
+
+duckdb_logical_type TypeOf(Part part) {
+	return part == Part::ALL     ? PredictionType()
+	       : part == Part::STEPS ? StepsType()
+	                             : duckdb_create_logical_type(DUCKDB_TYPE_DOUBLE);
+}
+
+//! A function of a model's name and a row, and more.
+duckdb_scalar_function Function(const char *name, Instance &instance, Part part, std::vector<duckdb_type> more = {}) {
 	auto function = duckdb_create_scalar_function();
-	auto text = duckdb_create_logical_type(DUCKDB_TYPE_VARCHAR), any = duckdb_create_logical_type(DUCKDB_TYPE_ANY);
-	auto returned = part == Part::ALL ? PredictionType() : duckdb_create_logical_type(DUCKDB_TYPE_DOUBLE);
+	auto returned = TypeOf(part);
+	more.insert(more.begin(), {DUCKDB_TYPE_VARCHAR, DUCKDB_TYPE_ANY});
 	duckdb_scalar_function_set_name(function, name);
-	duckdb_scalar_function_add_parameter(function, text);
-	duckdb_scalar_function_add_parameter(function, any);
+	for (auto parameter : more) {
+		auto type = duckdb_create_logical_type(parameter);
+		duckdb_scalar_function_add_parameter(function, type);
+		duckdb_destroy_logical_type(&type);
+	}
 	duckdb_scalar_function_set_return_type(function, returned);
 	duckdb_scalar_function_set_special_handling(function); // a NULL row is answered by the process, too
 	// A row is predicted once for all fields asked for, and a window can be ordered by it; a model of the same name may be another one
@@ -113,11 +143,28 @@ bool Register(duckdb_connection connection, const char *name, Instance &instance
 	duckdb_scalar_function_set_function(function, Predict);
 	duckdb_scalar_function_set_extra_info(function, new Predicting {&instance, part},
 	                                      [](void *wanted) { delete static_cast<Predicting *>(wanted); });
+	duckdb_destroy_logical_type(&returned);
+	return function;
+}
+
+bool Register(duckdb_connection connection, const char *name, Instance &instance, Part part) {
+	auto function = Function(name, instance, part);
 	bool registered = duckdb_register_scalar_function(connection, function) == DuckDBSuccess;
 	duckdb_destroy_scalar_function(&function);
-	for (auto each : {&text, &any, &returned}) {
-		duckdb_destroy_logical_type(each);
+	return registered;
+}
+
+//! forecast(model, row, horizon), and with the level of intervals.
+bool RegisterForecast(duckdb_connection connection, Instance &instance) {
+	auto both = duckdb_create_scalar_function_set("forecast");
+	bool added = true;
+	for (auto &more : {std::vector<duckdb_type> {DUCKDB_TYPE_BIGINT}, {DUCKDB_TYPE_BIGINT, DUCKDB_TYPE_DOUBLE}}) {
+		auto function = Function("forecast", instance, Part::STEPS, more);
+		added &= duckdb_add_scalar_function_to_set(both, function) == DuckDBSuccess;
+		duckdb_destroy_scalar_function(&function);
 	}
+	bool registered = added && duckdb_register_scalar_function_set(connection, both) == DuckDBSuccess;
+	duckdb_destroy_scalar_function_set(&both);
 	return registered;
 }
 
@@ -127,7 +174,8 @@ bool RegisterPredictions(duckdb_connection connection, Instance &instance) {
 	return Register(connection, "predict", instance, Part::ALL) &&
 	       Register(connection, "grouplearn_predictions", instance, Part::ALL) && // of rows that are evaluated
 	       Register(connection, "predict_value", instance, Part::VALUE) &&
-	       Register(connection, "predict_probability", instance, Part::PROBABILITY);
+	       Register(connection, "predict_probability", instance, Part::PROBABILITY) &&
+	       RegisterForecast(connection, instance);
 }
 
 } // namespace grouplearn

@@ -19,7 +19,7 @@ from grouplearn.catalog.lookup.names import Use, follow
 from grouplearn.catalog.lookup.search_path import Place
 
 #: The functions that take a model's name.
-_FUNCTIONS = frozenset({"predict", "predict_value", "predict_probability"})
+_FUNCTIONS = frozenset({"predict", "predict_value", "predict_probability", "forecast"})
 #: Functions that read a table whose name is made, and not written.
 _BY_NAME = frozenset({"query", "query_table"})
 _CREATES = re.compile(r"\s*CREATE\s(?:\s*(?:OR|REPLACE|TEMP|TEMPORARY)\s)*\s*TABLE\b", re.IGNORECASE)

@@ -35,6 +35,7 @@ from grouplearn.interrupting import cancellable
 from grouplearn.parser.parse import parse_piece
 from grouplearn.parser.statements import Listing, Nested, OurStatement
 from grouplearn.prediction import prediction
+from grouplearn.prediction.ahead import with_horizon
 from grouplearn.prediction.prediction import Caller
 from grouplearn.prediction.predictions import PredictionPart
 from grouplearn.statements.session import Session, tidy_attached
@@ -174,7 +175,10 @@ class ChannelServer:
     def _predict(self, instance: DatabaseInstance, caller: Caller, part: PredictionPart, body: Body) -> pa.RecordBatch:
         rows = _batch(body)
         instance.current.use(RemoteConnection(self._channel))
-        found = instance.predictor.predict_each(caller, rows.column(0), rows.column(1), part=part)
+        models, asked, *more = rows.columns
+        if part is PredictionPart.STEPS:
+            asked = with_horizon(asked, *more)
+        found = instance.predictor.predict_each(caller, models, asked, part=part)
         return pa.record_batch([found.cast(part.type)], names=["prediction"])
 
 

@@ -141,6 +141,11 @@ def _counted(of: IntArray, rows: BoolArray) -> Iterator[tuple[int, int]]:
     yield from ((number, count) for number, count in enumerate(np.bincount(of[rows]).tolist()) if count)
 
 
+def known(numbers: FloatArray) -> FloatArray:
+    """Return stored numbers, NaN where they are unknown."""
+    return np.where(numbers == UNKNOWN, np.nan, numbers)
+
+
 #: The tensors of a model.
 PARTS = frozenset({"fitted", "size", "first", "missing", "mean", "deviation", "scale"})
 #: The tensor that models of sampled forecasts have, too, and the places in it of the quantiles that metrics judge.

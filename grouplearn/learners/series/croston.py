@@ -13,7 +13,7 @@ from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.contract.learner import Declaration
-from grouplearn.learners.series.batch import FittedSeries, IntArray, Parts, SeriesBatch, scores_at
+from grouplearn.learners.series.batch import FittedSeries, IntArray, Parts, SeriesBatch, known, scores_at
 from grouplearn.learners.series.methods import FEW_DEMANDS, FITTED, NO_DEMAND
 from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, SeriesCost, SeriesLearner
 from grouplearn.models.label import NUMBER
@@ -74,6 +74,10 @@ class Croston(SeriesLearner):
         note = np.array([FITTED, NO_DEMAND, FEW_DEMANDS], np.int8)[found.note]
         parts = Parts({}, np.column_stack([found.parameters, found.sigma2]), found.final)
         return FittedSeries(found.fitted, found.mean, deviation, loss, found.converged, note=note, parts=parts)
+
+    def continued(self, tensors: Tensors, horizon: int) -> tuple[FloatArray, FloatArray] | None:
+        """Return the forecasts, which are the same for all steps."""
+        return np.full(horizon, tensors["mean"][-1]), np.full(horizon, known(tensors["deviation"])[-1])
 
     def distribution(self, x: FloatArray, of: IntArray, models: Mapping[str, Ragged] | Tensors) -> FloatArray:
         """Return the scores with the quantiles that metrics judge, (n, 15)."""

@@ -7,15 +7,17 @@ from typing import cast
 
 import numpy as np
 
+from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.series import exponential_smoothing as kernel
 from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter
 from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.contract.learner import Declaration
-from grouplearn.learners.series.batch import FittedSeries, Parts, SeriesBatch
+from grouplearn.learners.series.batch import FittedSeries, Parts, SeriesBatch, known
 from grouplearn.learners.series.methods import LONG_SEASON
 from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, SeriesCost, SeriesLearner
 from grouplearn.models.label import NUMBER
 from grouplearn.models.outputs.forecast import DecomposedForecast
+from grouplearn.models.state import Tensors
 
 _SOURCE = "Hyndman, Koehler, Ord & Snyder 2008"
 _ERRORS = {"additive": "A", "multiplicative": "M"}
@@ -96,6 +98,22 @@ class ExponentialSmoothing(SeriesLearner):
         lacks_season = season > kernel.LONGEST_SEASON and config[SEASONALITY.name] != "none"
         note = np.where(fitted & lacks_season & (batch.sizes >= 2 * season), LONG_SEASON, found.note).astype(np.int8)
         return FittedSeries(found.fitted, found.mean, deviation, likely, found.converged, method, note, parts=parts)
+
+    def continued(self, tensors: Tensors, horizon: int) -> tuple[FloatArray, FloatArray] | None:
+        """Return the forecasts of the model."""
+        number, *parameters, sigma2 = known(tensors["parameters"])
+        state, model = tensors["state"], kernel.MODELS[int(number)]
+        has_trend = model.trend != "N"
+        level, slope, seasons = state[:1], state[1 : 1 + has_trend], state[1 + has_trend :]
+        is_whole = level.size and slope.size == has_trend and seasons.size <= kernel.LONGEST_SEASON
+        if not is_whole or (seasons.size > 0) != (model.season != "N") or len(parameters) != 4:
+            raise ValueError("other states than the model has")
+        final = [*level, *(slope if has_trend else [np.nan]), *(seasons if seasons.size else [np.nan])]
+        numbers = np.array([kernel.MODELS.index(model)])
+        mean, deviation = kernel.forecast(
+            len(final) - 2, numbers, np.array([parameters]), np.array([final]), np.array([sigma2]), horizon
+        )
+        return mean[0], deviation[0]
 
 
 def _wanted(config: Config, parameter: Hyperparameter, codes: Mapping[str, str]) -> set[str]:

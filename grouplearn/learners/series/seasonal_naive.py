@@ -10,11 +10,12 @@ import numpy as np
 from grouplearn.data.shard import FloatArray
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Declaration
-from grouplearn.learners.series.batch import FittedSeries, IntArray, Parts, SeriesBatch
+from grouplearn.learners.series.batch import FittedSeries, IntArray, Parts, SeriesBatch, known
 from grouplearn.learners.series.methods import CONSTANT, FITTED, NO_SEASON
 from grouplearn.learners.series.series_learner import HORIZON, QUICK, SEASON_LENGTH, SeriesLearner
 from grouplearn.models.label import NUMBER
 from grouplearn.models.outputs.forecast import DecomposedForecast
+from grouplearn.models.state import Tensors
 
 
 class SeasonalNaive(SeriesLearner):
@@ -65,6 +66,15 @@ class SeasonalNaive(SeriesLearner):
             _last(known, batch, lag),
         )
         return FittedSeries(fitted, mean, deviation, loss, some, note=note.astype(np.int8), parts=parts)
+
+    def continued(self, tensors: Tensors, horizon: int) -> tuple[FloatArray, FloatArray] | None:
+        """Return the last values again and again."""
+        _, sigma = known(tensors["parameters"])
+        last = tensors["state"]
+        if not last.size:
+            raise ValueError("no last values")
+        rounds = 1 + np.arange(horizon) // last.size
+        return np.resize(last, horizon), sigma * np.sqrt(rounds)
 
 
 def _last(known: FloatArray, batch: SeriesBatch, lag: IntArray) -> FloatArray:

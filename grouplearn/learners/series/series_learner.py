@@ -130,7 +130,18 @@ class Forecaster(VectorLearner):
             return "the first step of a series is not a whole number"
         if any(tensors[name].size not in (0, sizes["fitted"]) for name in COMPONENTS if name in tensors):
             return "its components are not of the steps of its one-step forecasts"
+        try:
+            self.continued(tensors, 1)
+        except (IndexError, KeyError, ValueError):
+            return "its last states are not those of its method"
         return methods.validation_error(tensors)
+
+    def continued(self, tensors: Tensors, horizon: int) -> tuple[FloatArray, FloatArray] | None:  # noqa: ARG002 - others do
+        """Return the means and deviations (horizon,) of the steps after the only series, from its last states.
+
+        None if that takes rows. Raises ValueError or IndexError for states that are not the method's.
+        """
+        return None
 
     def vectors(self, artifact: Artifact) -> list[Vector]:
         """Return of each series the one-step forecasts with the first step, forecasts and deviations with the last step, and

@@ -7,6 +7,7 @@ from typing import cast
 
 import numpy as np
 
+from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.series import theta as kernel
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.cost import Coefficients
@@ -15,6 +16,7 @@ from grouplearn.learners.series.batch import FittedSeries, Parts, SeriesBatch
 from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, SeriesCost, SeriesLearner
 from grouplearn.models.label import NUMBER
 from grouplearn.models.outputs.forecast import DecomposedForecast
+from grouplearn.models.state import Tensors
 
 VARIANT = Hyperparameter(
     "variant",
@@ -73,7 +75,34 @@ class Theta(SeriesLearner):
                 "trend": found.trend,
                 "season": found.season,
             },
-            np.column_stack([found.parameters, sigma2, found.is_multiplicative]),
+            np.column_stack([_weights(found, str(config[VARIANT.name])), sigma2, found.is_multiplicative]),
             np.column_stack([found.final, found.seasons]),
         )
         return FittedSeries(found.fitted, found.mean, deviation, loss, found.converged, method, found.note, parts=parts)
+
+    def continued(self, tensors: Tensors, horizon: int) -> tuple[FloatArray, FloatArray] | None:
+        """Return the forecasts by the recursion of ``kernels/source/series/theta.cpp``."""
+        alpha, bend, drift, intercept, slope, sigma2, is_multiplicative = tensors["parameters"]
+        level, *seasons = tensors["state"]
+        mean, deviation = np.full(horizon, level), np.full(horizon, math.sqrt(sigma2) if sigma2 >= 0 else np.nan)
+        if alpha < 0:  # the series has a mean alone
+            return mean, deviation
+        steps = tensors["fitted"].size + np.arange(horizon)
+        power = (1 - alpha) ** np.append(steps, steps[-1] + 1)
+        line = bend * (intercept * power[:-1] + slope * (1 - power[1:]) / alpha)
+        for step in range(horizon):
+            mean[step] = level + line[step]
+            level += alpha * line[step]
+        mean += drift * (np.arange(horizon) + (1 - power[0]) / alpha)
+        deviation *= np.sqrt(1 + np.arange(horizon) * alpha**2)
+        if not seasons:
+            return mean, deviation
+        season = np.resize(seasons, horizon)
+        return (mean * season, deviation * season) if is_multiplicative else (mean + season, deviation)
+
+
+def _weights(found: kernel.Theta, variant: str) -> FloatArray:
+    """Return alpha, the weight of the line in the recursion and the drift beside it, intercept and slope: (G, 5)."""
+    alpha, theta, intercept, slope = found.parameters.T
+    bend, drift = (0 * theta, slope / 2) if variant == "standard" else (1 - 1 / theta, 0 * slope)
+    return np.column_stack([alpha, bend, drift, intercept, slope])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +15,12 @@ from grouplearn.models.outputs.horizon import (
     COMPONENTS_OF,
     DEMAND_ANOMALIES,
     DEMAND_FORECAST,
+    ENDLESS_FORECAST,
     FITTED,
     FORECAST,
     SAMPLED_FORECAST,
     at_least_zero,
+    steps_ahead_sql,
 )
 from grouplearn.models.outputs.output import PREDICT, BoolArray, Endpoint, Output, Scored, list_array
 from grouplearn.models.outputs.vectors import FEATURES, VectorSql
@@ -80,6 +83,10 @@ class Forecast(Output):
     counted = MappingProxyType({"n_missing": "scale"})
     endpoints: tuple[Endpoint, ...] = (PREDICT, FORECAST, FITTED, ANOMALIES)
 
+    def steps_ahead(self, definition: Any, relation: str) -> str:
+        """Return the query of ``steps_ahead_sql``."""
+        return steps_ahead_sql(definition, relation)
+
     def quantiles(self, scores: Sequence[str]) -> list[str]:
         """Return the SQL of the quantiles that metrics judge, over the SQL of ``scores``."""
         return [f"{scores[0]} + {at} * {scores[1]}" for at in DEVIATIONS]
@@ -131,7 +138,7 @@ class DecomposedForecast(Forecast):
     """A forecast that is made of a level, a trend and a season, or of some of them."""
 
     vectors = VectorSql((*_PARTS, "method", *COMPONENTS, *ENDED), _GIVEN, _scored, place=_SERIES)
-    endpoints: tuple[Endpoint, ...] = (PREDICT, FORECAST, FITTED, COMPONENTS_OF, ANOMALIES)
+    endpoints: tuple[Endpoint, ...] = (PREDICT, ENDLESS_FORECAST, FITTED, COMPONENTS_OF, ANOMALIES)
 
 
 class SampledForecast(Forecast):
@@ -144,6 +151,10 @@ class SampledForecast(Forecast):
     )
     endpoints: tuple[Endpoint, ...] = (PREDICT, SAMPLED_FORECAST, FITTED, ANOMALIES)
 
+    def steps_ahead(self, definition: Any, relation: str) -> str:
+        """Return the query of ``steps_ahead_sql``."""
+        return steps_ahead_sql(definition, relation, sampled=True)
+
     def quantiles(self, scores: Sequence[str]) -> list[str]:
         """Return the quantiles among the scores."""
         return [*scores[Forecast.n_scores :]]
@@ -154,3 +165,7 @@ class DemandForecast(SampledForecast):
 
     vectors = VectorSql((*_PARTS, "method", *COMPONENTS, *ENDED), _GIVEN, _of_demand, place=_SERIES)
     endpoints: tuple[Endpoint, ...] = (PREDICT, DEMAND_FORECAST, FITTED, COMPONENTS_OF, DEMAND_ANOMALIES)
+
+    def steps_ahead(self, definition: Any, relation: str) -> str:
+        """Return the query of ``steps_ahead_sql``."""
+        return steps_ahead_sql(definition, relation, demand=True)

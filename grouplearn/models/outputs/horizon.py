@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from grouplearn.data.frequency import Frequency
 from grouplearn.models.metrics.forecasts import COMPONENTS, GRID, UNKNOWN, WIDTH
@@ -71,12 +72,41 @@ def at_least_zero(quantile: str, mean: str) -> str:
     return f"CASE WHEN {quantile} < least({mean}, 0) THEN least({mean}, 0) ELSE {quantile} END"
 
 
-def forecast_sql(model: StoredModel, predicted: str, *, sampled: bool = False, demand: bool = False) -> str:
+def _interval(*, sampled: bool, demand: bool) -> tuple[str, str]:
+    """Return the SQL of the ends of the interval at the step ``ahead``, over the columns of a series and ``width``."""
+    if sampled:
+        return _interpolated("(1 - width)"), _interpolated("width")
+    lower = f"{_MEAN} - width * {_DEVIATION}"
+    return at_least_zero(lower, _MEAN) if demand else lower, f"{_MEAN} + width * {_DEVIATION}"
+
+
+def steps_ahead_sql(definition: Any, relation: str, *, sampled: bool = False, demand: bool = False) -> str:
+    """Return the SELECT of ``number`` and the list of the steps after the end of each series of a model, a row of a relation.
+
+    It has ``number``, the step ``last`` of the end, the ``level`` of intervals, and the vectors ``mean``, ``deviation`` and, if
+    ``sampled``, those of quantiles under that name.
+    """
+    time = definition.items[0]
+    moment = Frequency.of(time.item.options).time("last + ahead", time.type)
+    lower, upper = _interval(sampled=sampled, demand=demand)
+    step = (
+        f"{{'step': CAST(ahead AS INTEGER), 'time': CAST({moment} AS VARCHAR), 'prediction': {_MEAN},"
+        f" 'lower': {lower}, 'upper': {upper}}}"
+    )
+    asked = f"SELECT *, (1 + {_checked('level')}) / 2 AS q FROM {relation}"
+    series = f"SELECT *, {'q' if sampled else quantile_sql('q')} AS width FROM ({asked})"
+    rows = f"SELECT *, unnest(range(1, len(mean) + 1)) AS ahead FROM ({series})"
+    return f"SELECT number, list({step} ORDER BY ahead ASC) AS steps FROM ({rows}) GROUP BY number ORDER BY number ASC"
+
+
+def forecast_sql(
+    model: StoredModel, predicted: str, *, sampled: bool = False, demand: bool = False, goes_on: bool = False
+) -> str:
     """Return the SELECT of the steps after the end of each series: keys, step, time, forecast, and the ends of its interval.
 
     Parameters: ``horizon`` is the number of steps, all that are stored by default; ``level`` the probability of the interval;
     ``quantiles`` are probabilities, whose quantiles become a column of that name. They are those that the model has ``sampled``,
-    or of a normal distribution, of ``demand`` at least 0.
+    or of a normal distribution, of ``demand`` at least 0. ``goes_on``: the function ``forecast`` has more steps.
     """
     del predicted
     time = model.definition.items[0]
@@ -89,26 +119,25 @@ def forecast_sql(model: StoredModel, predicted: str, *, sampled: bool = False, d
         f"SELECT {'q' if sampled else quantile_sql('q')} AS width, coalesce({model.reachable}, {_STEPS}) AS steps,"
         f" {_WANTED} AS wanted FROM (SELECT (1 + {_checked('level')}) / 2 AS q, {_GIVEN})"
     )
-    beyond = "error('the model has forecasts of ' || len(mean) || ' steps: TRAIN ... WITH (horizon = ' || steps || ')')"
+    further = " || ' stores more, and forecast(model, row, ' || steps || ') goes on from these'" if goes_on else ""
+    stored = "'the model has forecasts of ' || len(mean) || ' steps: TRAIN ... WITH (horizon = ' || steps || ')'"
+    beyond = f"error({stored}{further})"
     steps = f"CASE WHEN steps > len(mean) THEN CAST({beyond} AS BIGINT) ELSE coalesce(steps, len(mean)) END"
     rows = (
         f"SELECT *, unnest(range(1, {steps} + 1)) AS ahead FROM ({asked}) AS a LEFT JOIN (({_groups(model)}) AS g JOIN"
         f" ({series}) AS s ON s.group_id = g.id) ON true WHERE id IS NOT NULL"
     )
-    mean, deviation = "mean[ahead]", f"nullif(deviation[ahead], {UNKNOWN})"
-    ends = [f"{mean} - width * {deviation}", f"{mean} + width * {deviation}"]
-    asked_for = f"{mean} + {deviation} * {quantile_sql('q')}"
-    if sampled:
-        ends, asked_for = [_interpolated("(1 - width)"), _interpolated("width")], _interpolated("q")
+    lower, upper = _interval(sampled=sampled, demand=demand)
+    asked_for = _interpolated("q") if sampled else f"{_MEAN} + {_DEVIATION} * {quantile_sql('q')}"
     if demand:
-        ends, asked_for = [at_least_zero(ends[0], mean), ends[1]], at_least_zero(asked_for, mean)
+        asked_for = at_least_zero(asked_for, _MEAN)
     selected = [
         *_keys(model),
         "CAST(ahead AS INTEGER) AS step",
         f"{moment} AS {identifier(time.item.name)}",
-        f"{mean} AS prediction",
-        f"{ends[0]} AS lower",
-        f"{ends[1]} AS upper",
+        f"{_MEAN} AS prediction",
+        f"{lower} AS lower",
+        f"{upper} AS upper",
         f"list_transform(wanted, lambda q: {asked_for}) AS __grouplearn_quantiles",
     ]
     every = f"SELECT {', '.join(selected)} FROM ({rows}) AS r ORDER BY r.id ASC, r.place ASC, r.ahead ASC"
@@ -184,6 +213,8 @@ def _checked(level: str) -> str:
     return f"CASE WHEN {number} > 0 AND {number} < 1 THEN {number} ELSE error('level is a probability between 0 and 1') END"
 
 
+#: The forecast of the step ``ahead`` of a series, and its deviation.
+_MEAN, _DEVIATION = "mean[ahead]", f"nullif(deviation[ahead], {UNKNOWN})"
 #: The steps that ``horizon`` gives, NULL for all, and the probabilities that ``quantiles`` gives, where ``n`` is the former as
 #: a number and ``found`` are the latter as a list, of one if it is a number.
 _STEPS = (
@@ -205,7 +236,8 @@ FORECAST = Endpoint(
     select=forecast_sql,
 )
 SAMPLED_FORECAST = replace(FORECAST, select=partial(forecast_sql, sampled=True))
-DEMAND_FORECAST = replace(FORECAST, select=partial(forecast_sql, demand=True))
+ENDLESS_FORECAST = replace(FORECAST, select=partial(forecast_sql, goes_on=True))
+DEMAND_FORECAST = replace(FORECAST, select=partial(forecast_sql, demand=True, goes_on=True))
 FITTED = Endpoint("_fitted", (), "Steps of the past with ", predicts=False, select=fitted_sql)
 COMPONENTS_OF = Endpoint(
     "_components", (), "Level, trend, season and remainder of the steps of the past: parts of ", False, components_sql

@@ -142,6 +142,13 @@ class Output(ABC):
         """Add the outputs to a graph, where nothing is predicted NaN, an empty text or 0; raises NoForm if it has none."""
         raise NoForm(f"ONNX has no form of {' and '.join(self.shown)} of this learner")
 
+    def steps_ahead(self, definition: Any, relation: str) -> str:  # noqa: ARG002 - forecasts look at them
+        """Return the query of the steps after series, see ``horizon.steps_ahead_sql``.
+
+        Raises ValueError, with a reason for users, if the output is no forecast.
+        """
+        raise ValueError("forecasts nothing")
+
     def missing(self, outputs: FloatArray) -> BoolArray:
         """Return which rows (n,) have no prediction."""
         missing: BoolArray = np.logical_or.reduce(np.isnan(outputs), axis=1)
