@@ -5,12 +5,14 @@ import pytest
 
 from grouplearn.data.frequency import Frequency
 from grouplearn.data.shard import Shard, Stack
+from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Value
 from grouplearn.learners.contract.control import Diverged
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.series.learners import LEARNERS
 from grouplearn.learners.series.series_learner import SeriesLearner
 from grouplearn.models.label import NUMBER
+from grouplearn.models.state import Artifact
 
 #: ARIMA models that are chosen take a second each.
 GIVEN = {"arima": {"p": 1, "d": 0, "q": 0}}
@@ -76,9 +78,31 @@ def test_a_stack_is_as_its_series_alone(learner: SeriesLearner) -> None:
             assert all(np.isfinite(each).all() for each in artifact.tensors.values())
             for name, each in solved.tensors().items():
                 np.testing.assert_array_equal(each[number * len(configs) + place], artifact.tensors[name], name)
+            if place and (more := learner.continued(artifact.tensors, 10)):  # as the longer horizon has it
+                mean, deviation = more
+                expected = learner.finalize(PROBLEM, configs, state, 0).tensors
+                np.testing.assert_allclose(mean, expected["mean"], rtol=1e-9)
+                np.testing.assert_allclose(
+                    np.nan_to_num(deviation, nan=-1.0), expected["deviation"], rtol=1e-12, atol=1e-9
+                )
             error = shard.y - learner.score(NUMBER, artifact, shard.x)[:, 0]
             root = np.sqrt(np.nanmean(error**2)) if np.isfinite(error).any() else np.nan
             np.testing.assert_allclose(measured["rmse"][number, place], root, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["exponential_smoothing", "theta", "seasonal_naive"])
+@pytest.mark.parametrize(
+    ("tensor", "numbers"), [("state", []), ("parameters", [2.0]), ("parameters", [99.0, 1, 1, 1, 1, 1])]
+)
+def test_states_that_are_not_the_methods_are_refused(name: str, tensor: str, numbers: list[float]) -> None:
+    learner, shard = registry.learner(name), rows()[0]
+    config = {**base(learner), "season_length": 7, "horizon": 10}
+    state = learner.init(PROBLEM, [config])
+    state = learner.step(PROBLEM, [config], state, learner.accumulate(PROBLEM, [config], state, shard))
+    artifact = learner.finalize(PROBLEM, [config], state, 0)
+    other = Artifact("tensors", {**artifact.tensors, tensor: np.array(numbers)})
+    assert learner.validation_error(PROBLEM, artifact) is None
+    assert learner.validation_error(PROBLEM, other) == "its last states are not those of its method"
 
 
 @pytest.mark.parametrize("learner", LEARNERS, ids=lambda each: each.declaration.name)

@@ -5,6 +5,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
+from helpers.dying_runs import answer, dies
 
 import grouplearn
 from grouplearn.learners import registry
@@ -211,6 +212,17 @@ def test_components_are_the_states_of_statsforecast(
     last = states[-1]
     seasons = [] if seasonality == "none" else last[: -1 - 12 : -1]
     np.testing.assert_allclose(state[0], [*last[: 1 + (trend != "none")], *seasons], rtol=1e-6)
+
+
+def test_a_run_that_died_is_resumed_with_the_same_components(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "sales.duckdb"
+    answer(path, SALES)
+    statement = "TRAIN MODEL m USING theta PREDICT units ORDER BY month FROM sales GROUP BY store"
+    shown = "SELECT * FROM m_components() ORDER BY ALL"
+    expected = answer(path, statement, shown)
+    answer(path, "DROP MODEL m")
+    dies(path, monkeypatch, f"{statement} WITH (durable = true, operator = 'group_task_parallel')", units=1)
+    assert answer(path, "RESUME MODEL m", shown) == expected
 
 
 @pytest.mark.parametrize("learner", ["linear_regression", "gbdt", "poisson_regression"])

@@ -84,7 +84,7 @@ class Theta(SeriesLearner):
         """Return the forecasts by the recursion of ``kernels/source/series/theta.cpp``."""
         alpha, bend, drift, intercept, slope, sigma2, is_multiplicative = tensors["parameters"]
         level, *seasons = tensors["state"]
-        mean, deviation = np.full(horizon, level), np.full(horizon, math.sqrt(sigma2) if sigma2 >= 0 else np.nan)
+        mean, deviation = np.full(horizon, level), np.full(horizon, np.sqrt(sigma2) if sigma2 >= 0 else np.nan)
         if alpha < 0:  # the series has a mean alone
             return mean, deviation
         steps = tensors["fitted"].size + np.arange(horizon)
