@@ -23,10 +23,10 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.access import PATTERNS, AccessPattern
 from grouplearn.learners.contract.config import Hyperparameter
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.series.lagged import STRATEGY
-from grouplearn.learners.series.lags import CALLS as LAGS
-from grouplearn.learners.series.lags import DIFFERENCES
-from grouplearn.learners.series.panel import SCALE
+from grouplearn.learners.series.lagged.features import CALLS as LAGS
+from grouplearn.learners.series.lagged.features import DIFFERENCES
+from grouplearn.learners.series.lagged.scaling import SCALE
+from grouplearn.learners.series.lagged.training import STRATEGY
 from grouplearn.models.label import Label
 from grouplearn.models.outputs.forecast import Forecast
 from grouplearn.models.outputs.output import Output

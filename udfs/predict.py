@@ -133,7 +133,7 @@ def define(connection: duckdb.DuckDBPyConnection) -> None:
         f"CREATE OR REPLACE TEMP MACRO predict(model, features) AS system.main.grouplearn_predict({arguments});"
         " CREATE OR REPLACE TEMP MACRO grouplearn_number(part, model, features) AS"
         f" system.main.grouplearn_predict_number(part, {arguments});"
-        " CREATE OR REPLACE TEMP MACRO forecast(model, features, horizon, level := 0.9) AS"
+        " CREATE OR REPLACE TEMP MACRO forecast(model, features, horizon := NULL, level := 0.9) AS"
         f" system.main.grouplearn_forecast(CAST(horizon AS BIGINT), CAST(level AS DOUBLE), {arguments})"
     )
 

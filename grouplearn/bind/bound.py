@@ -66,14 +66,13 @@ class Holdout:
 class Series:
     """ORDER BY bound: the time of a row over FROM, and the frequency of its steps, which may be ``inferred`` from the times.
 
-    The first item is the step. ``keys`` are those of SERIES BY, ``season_length`` counts the steps of the usual season.
+    The first item is the step. ``keys`` are those of SERIES BY.
     """
 
     time: Sql
     frequency: Frequency
     inferred: bool = False
     keys: tuple[BoundKey, ...] = ()
-    season_length: int = 1
 
 
 @dataclass(frozen=True, slots=True)

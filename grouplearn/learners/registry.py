@@ -15,7 +15,7 @@ from grouplearn.learners.contract.problem import FeatureBlock
 from grouplearn.learners.linear import learners as linear
 from grouplearn.learners.neural.mlp import Mlp
 from grouplearn.learners.series.deep.deepar import DeepAr
-from grouplearn.learners.series.lagged import Lagged
+from grouplearn.learners.series.lagged.learner import Lagged
 from grouplearn.learners.series.learners import LEARNERS as SERIES
 from grouplearn.learners.trees.gbdt import Gbdt
 from grouplearn.learners.trees.random_forest import RandomForest

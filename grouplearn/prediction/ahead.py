@@ -1,4 +1,4 @@
-"""What ``forecast('model', row, horizon)`` returns: the steps after the end of the series of each row."""
+"""What ``forecast`` returns: the steps after the end of the series of a row, or of a list of rows of the steps to come."""
 
 from __future__ import annotations
 
@@ -16,28 +16,43 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.dataset import FloatArray
 from grouplearn.errors import data_error
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.series.batch import QUANTILES
+from grouplearn.learners.series.batch import QUANTILES, IntArray
 from grouplearn.learners.series.series_learner import HORIZON, Forecaster
 from grouplearn.models.forms.form import GroupModel
 from grouplearn.models.metrics.forecasts import LEVEL, UNKNOWN
 from grouplearn.prediction.predictions import STEPS_TYPE
 from grouplearn.prediction.rows.known_values import Codes
 
-#: The fields of rows that say how many steps are asked for, and the level of their intervals.
-_HORIZON, _LEVEL = "__grouplearn_horizon", "__grouplearn_level"
+#: The fields of rows that say how many steps are asked for, and the level of their intervals; and that of lists of rows.
+_HORIZON, _LEVEL, _LIST = "__grouplearn_horizon", "__grouplearn_level", "__grouplearn_rows"
 #: Series whose steps are kept while rows are read.
 _KEPT = 4096
 
 
-def with_horizon(rows: Any, horizons: Any, levels: Any = None) -> Any:
-    """Return rows, a struct array, with the steps and the level that each asks for."""
+def with_horizon(rows: Any, horizons: Any = None, levels: Any = None) -> Any:
+    """Return rows, or lists of rows, as a struct array with the steps and the level that each asks for."""
     levels = pa.repeat(LEVEL, len(rows)) if levels is None else levels
-    if not pa.types.is_struct(rows.type):
+    horizons = pa.nulls(len(rows), pa.int64()) if horizons is None else horizons
+    if pa.types.is_struct(rows.type):
+        fields, columns = [*rows.type], [rows.field(place) for place in range(rows.type.num_fields)]
+    elif pa.types.is_list(rows.type) and pa.types.is_struct(rows.type.value_type):
+        fields, columns = [pa.field(_LIST, rows.type)], [rows]
+    else:
         return rows
     own = [pa.field(_HORIZON, pa.int64()), pa.field(_LEVEL, pa.float64())]
-    columns = [rows.field(place) for place in range(rows.type.num_fields)]
     asked = [each.cast(field.type) for each, field in zip((horizons, levels), own, strict=True)]
-    return pa.StructArray.from_arrays([*columns, *asked], fields=[*rows.type, *own], mask=rows.is_null())
+    return pa.StructArray.from_arrays([*columns, *asked], fields=[*fields, *own], mask=rows.is_null())
+
+
+def listed(rows: Any) -> tuple[Any, IntArray] | None:
+    """Return the rows of lists one after another, and the list of each; None for rows that are no lists."""
+    if rows.type.get_field_index(_LIST) < 0:
+        return None
+    lists = rows.field(_LIST)
+    of = np.repeat(np.arange(len(lists)), lists.value_lengths().fill_null(0))
+    flat = lists.flatten()
+    known = flat.is_valid()
+    return flat.filter(known), of[known.to_numpy(zero_copy_only=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +85,53 @@ class StepsAhead:
             raise data_error("level is a probability between 0 and 1")
         asked = zip(group.tolist(), series.tolist(), horizons.to_pylist(), strict=True)
         steps = [None if min(place, number) < 0 else found(place, number, horizon) for place, number, horizon in asked]
+        return self._listed(con, steps, levels)
+
+    def read_lists(
+        self, con: duckdb.DuckDBPyConnection, rows: Any, of: IntArray, x: Sequence[tuple[int, FloatArray]]
+    ) -> Any:
+        """Return the lists of the steps for lists of rows of the steps to come: the place of the group of each of these rows, and
+        its features, which are the rows of the list ``of`` [i]."""
+        steps: list[dict[str, Any] | None] = [None] * len(rows)
+        places, lists = [place for place, _ in x], rows.field(_HORIZON).to_pylist()
+        for number in np.unique(of).tolist():
+            own = np.flatnonzero(of == number).tolist()
+            group = {places[row] for row in own}
+            if len(group) > 1:
+                raise data_error(
+                    "the rows of a list are of one group: forecast('model', list(r)) ... GROUP BY its keys"
+                )
+            if min(group) >= 0:
+                steps[number] = self._of_rows(min(group), np.array([x[row][1] for row in own]), lists[number])
+        return self._listed(con, steps, rows.field(_LEVEL))
+
+    def _of_rows(self, place: int, x: FloatArray, horizon: int | None) -> dict[str, Any] | None:
+        """Return the end of a series and its forecasts by the features ``x`` (n, d) of steps to come."""
+        learner, artifact = cast(Forecaster, self.learner), self.groups[place].artifact
+        series = np.unique(x[:, 1:2])
+        if series.size > 1:
+            raise data_error("the rows of a list are of one series: forecast('model', list(r)) ... GROUP BY its keys")
+        number = int(np.nan_to_num(series, nan=-1.0)[0]) if series.size else 0
+        ends = artifact.tensors["first"] + artifact.tensors["size"] - 1
+        if not 0 <= number < ends.size:
+            return None
+        step = x[:, 0] - ends[number]
+        later = np.isfinite(step) & (step > 0) & (step <= float(HORIZON.high or 0))
+        count = int(step[later].max(initial=0)) if horizon is None else horizon
+        if count < 1 or np.unique(step[later]).size != later.sum():
+            raise data_error("the rows of a list are of steps after the end of the series, one row per step")
+        ahead = np.full((count, x.shape[1] - 2), np.nan)
+        later &= step <= count
+        ahead[step[later].astype(np.int64) - 1] = x[later, 2:]
+        try:
+            mean = learner.values_ahead(artifact, number, ahead)
+        except ValueError as error:
+            raise data_error(f'model "{self.definition.name}" cannot forecast these rows: {error}') from None
+        stored = artifact.tensors["deviation"].reshape(ends.size, -1)[number]
+        return {"last": ends[number], "mean": mean, "deviation": grown(stored, count), "sampled": np.empty(0)}
+
+    def _listed(self, con: duckdb.DuckDBPyConnection, steps: Sequence[dict[str, Any] | None], levels: Any) -> Any:
+        """Return the lists of the steps of series, None where there is no series."""
         numbers = [number for number, each in enumerate(steps) if each is not None]
         table = pa.table(
             {
@@ -124,6 +186,13 @@ class StepsAhead:
                 f" TRAIN ... WITH (horizon = {steps})"
             )
         return found
+
+
+def grown(deviation: FloatArray, horizon: int) -> FloatArray:
+    """Return the deviations of so many steps: beyond those that are known, the last grows with the root of the step."""
+    step, known = np.arange(1, horizon + 1), deviation.size
+    found: FloatArray = deviation[np.minimum(step, known) - 1] * np.sqrt(np.maximum(step / known, 1.0))
+    return np.where(found < 0, UNKNOWN, found)
 
 
 _NUMBERS = pa.list_(pa.float64())

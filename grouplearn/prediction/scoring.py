@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from grouplearn.catalog.checks.unreadable import features, unreadable
+from grouplearn.catalog.predicting_connections import INEXACT_TYPES
 from grouplearn.catalog.records import ModelDefinition, RunOutcome, StoredModel
 from grouplearn.data.dataset import FloatArray
 from grouplearn.data.encoders import Columns, encode
@@ -27,7 +28,7 @@ from grouplearn.learners.registry import how_to_register, is_known
 from grouplearn.learners.registry import learner as learner_named
 from grouplearn.models.forms.form import GroupModel
 from grouplearn.models.forms.routed import GROUP, NUMERIC, evaluated, item_alias, routed_cte, rows_cte
-from grouplearn.prediction.ahead import StepsAhead
+from grouplearn.prediction.ahead import StepsAhead, listed
 from grouplearn.prediction.compiled import CompiledModel, ModelsInRuns
 from grouplearn.prediction.group_models import load_groups
 from grouplearn.prediction.predictions import PredictionPart, Predictions
@@ -118,12 +119,31 @@ class Scorer:
         """Return the steps after the end of each row's series; of a row no more is read than what tells series apart."""
         definition = self.definition
         ahead = StepsAhead.of(definition, self._learner, self._groups)
+        if (found := listed(rows)) is not None:
+            return ahead.read_lists(cursor(), rows, found[1], self._features(cursor, found[0], exact))
         own = slice(1, 2) if definition.series else slice(0)
         groups = [replace(each, fitted=each.fitted[own]) for each in self._groups]
         keyed = Scorer(replace(definition, items=definition.items[own]), groups)
         group, columns = keyed._routed(cursor, rows, exact)
         series = keyed._own.of_columns(columns, group).codes[:, 0] if definition.series else np.zeros_like(group)
         return ahead.read(cursor(), rows, group, series)
+
+    def _features(self, cursor: Cursor, rows: Any, exact: ExactRows | None) -> list[tuple[int, FloatArray]]:
+        """Return the place of each row's group, -1 for none, and its encoded features."""
+        if exact is not None:
+            raise data_error(
+                f"rows of a list have no columns of the types {', '.join(INEXACT_TYPES)}: CAST them, or leave them out"
+            )
+        group, columns = self._routed(cursor, rows, None)
+        found = [(-1, np.empty(0))] * len(group)
+        for place, at in _runs(group):
+            if place >= 0:
+                own = self._own.of_columns(columns, group).taken(at, self._own.dictionaries[place])
+                fitted = self._groups[place].fitted
+                x = np.asarray(encode(fitted, own, sum(widths_of(fitted))))
+                for row, features in zip(at.tolist(), x, strict=True):
+                    found[row] = place, features
+        return found
 
     def _reader(self, cursor: Cursor, kind: pa.StructType, *, exact: bool) -> RowReader | None:
         """Return a reader of such rows that needs no query for routing; None if there is none."""

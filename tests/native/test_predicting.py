@@ -38,6 +38,20 @@ def test_forecasts_go_on_beyond_those_that_are_stored(run):
     assert done.stdout.splitlines()[-3:] == ["0,3,2020-02-12,5.0", "1,3,2020-02-12,6.0", "4"]
 
 
+def test_rows_of_the_steps_to_come_are_forecast(run):
+    done = run(
+        "-csv",
+        "-noheader",
+        stdin="CREATE TABLE sales AS SELECT i AS day, i % 7 + 2 * (i % 3) AS y, i % 3 AS price FROM range(40) AS r(i);"
+        "TRAIN MODEL m USING linear_regression PREDICT y ORDER BY day FEATURES (lags(7), price) FROM sales WITH (horizon = 2);"
+        "SELECT unnest([round(f.prediction) FOR f IN forecast('m', list(p))]) FROM (SELECT unnest([40, 41, 42]) AS day, 0 AS price)"
+        " AS p;",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()[-3:]) == 3
+    assert all(float(each) < 9 for each in done.stdout.splitlines()[-3:])
+
+
 QUERIES = (
     "SELECT p.prediction, p.probability FROM (SELECT predict('m', t) FROM t) AS s(p)",
     "SELECT predict('m', t).prediction, predict('m', t).probability FROM t",

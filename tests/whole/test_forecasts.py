@@ -249,3 +249,39 @@ def test_short_series_have_as_many_windows_as_they_have(con: grouplearn.Connecti
     found = con.execute("SELECT store, valid_mae IS NOT NULL, error FROM m ORDER BY store").fetchall()
     assert found[0] == (0, True, None)
     assert all(judged and error.startswith("validated on") for _, judged, error in found[1:])
+
+
+@pytest.mark.parametrize("strategy", ["recursive", "direct"])
+@pytest.mark.parametrize("learner", ["linear_regression", "gbdt", "mlp"])
+def test_other_plans_for_the_steps_to_come_forecast_as_if_they_were_trained_with(
+    con: grouplearn.Connection, learner: str, strategy: str, tmp_path: Path
+) -> None:
+    """Rows without a label do not train, so that a model of other ones is the same model."""
+    train_on = (
+        "SERIES BY store FEATURES (lags(1, 2, 12), rolling_mean(3), onehot(offer), price) FROM (FROM {}) VALIDATE NONE"
+        f" WITH (horizon = 6, differences = [1], strategy = '{strategy}'{', epochs = 3' if learner == 'mlp' else ''})"
+    )
+    con.execute(
+        "CREATE TABLE usual AS SELECT *, month(month) % 3 AS price, ['no', 'half', 'two'][1 + month(month) % 3] AS offer"
+        " FROM (FROM sales UNION ALL SELECT store, unnest(generate_series(max(month) + INTERVAL 1 MONTH, max(month) +"
+        " INTERVAL 6 MONTHS, INTERVAL 1 MONTH))::DATE, NULL FROM sales GROUP BY store)"
+    )
+    con.execute(
+        "CREATE TABLE other AS SELECT * REPLACE (if(units IS NULL, 7 - price, price) AS price,"
+        " if(units IS NULL, 'half', offer) AS offer) FROM usual"
+    )
+    train(con, "m", learner, train_on.format("usual"))
+    con.execute(f"EXPORT MODEL m TO '{tmp_path / 'm'}'")
+    con.execute(f"IMPORT MODEL n FROM '{tmp_path / 'm'}'")
+    lists = (
+        "SELECT store, time, prediction, lower, upper FROM (SELECT store, unnest(forecast('{}', list(p ORDER BY hash(p))),"
+        " recursive := true) FROM (FROM {} WHERE units IS NULL) AS p GROUP BY store) ORDER BY ALL"
+    )
+    stored = "SELECT store, CAST(month AS VARCHAR), prediction, lower, upper FROM {}_forecast() ORDER BY ALL"
+    known = con.execute(stored.format("m")).fetchall()
+    assert len(known) == 30
+    assert con.execute(lists.format("m", "usual")).fetchall() == known
+    train(con, "o", learner, train_on.format("other"))
+    planned = con.execute(lists.format("n", "other")).fetchall()
+    assert planned == con.execute(stored.format("o")).fetchall()
+    assert planned != known

@@ -154,11 +154,11 @@ bool Register(duckdb_connection connection, const char *name, Instance &instance
 	return registered;
 }
 
-//! forecast(model, row, horizon), and with the level of intervals.
+//! forecast(model, rows of steps to come), forecast(model, row, horizon), and with the level of intervals.
 bool RegisterForecast(duckdb_connection connection, Instance &instance) {
 	auto both = duckdb_create_scalar_function_set("forecast");
 	bool added = true;
-	for (auto &more : {std::vector<duckdb_type> {DUCKDB_TYPE_BIGINT}, {DUCKDB_TYPE_BIGINT, DUCKDB_TYPE_DOUBLE}}) {
+	for (auto &more : {std::vector<duckdb_type> {}, {DUCKDB_TYPE_BIGINT}, {DUCKDB_TYPE_BIGINT, DUCKDB_TYPE_DOUBLE}}) {
 		auto function = Function("forecast", instance, Part::STEPS, more);
 		added &= duckdb_add_scalar_function_to_set(both, function) == DuckDBSuccess;
 		duckdb_destroy_scalar_function(&function);

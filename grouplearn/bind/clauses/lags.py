@@ -11,7 +11,7 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import BindError
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.series.lags import CALLS
+from grouplearn.learners.series.lagged.features import CALLS
 from grouplearn.messages import Span, did_you_mean
 from grouplearn.parser.statements import Feature, Name, Option, Sql, TrainModel
 

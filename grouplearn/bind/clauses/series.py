@@ -32,10 +32,6 @@ from grouplearn.parser.statements import (
 SEASON, HORIZON = "season_length", "horizon"
 #: The horizon of series without a season.
 _HORIZON = 10
-#: Seasons of steps that are shorter: a day, an hour, a minute, a second, in microseconds.
-_SEASONS = (DAY_IN_MICROSECONDS, 3_600_000_000, 60_000_000, 1_000_000)
-#: The longest of them in steps: the default horizon has two.
-_LONGEST_SEASON = 5_000
 #: Options about the label and the weight of rows.
 _OF_ROWS = ("weight", "class_weight", "positive_class", "task")
 #: A grid on which fewer of the steps than one in this many have a row is none.
@@ -77,8 +73,7 @@ class SeriesBinder:
             kind = described[0].type if len(described) == 1 else f"{len(described)} columns"
             message = f"ORDER BY takes a DATE, a TIMESTAMP or a whole number, and this is {kind}"
             raise self.checker.error(message, time.span, _CAST_HINT.format(time.text))
-        frequency = self._frequency(time, described[0].type, given)
-        return Series(time, frequency, given is None, keys, self._season_length(time, frequency))
+        return Series(time, self._frequency(time, described[0].type, given), given is None, keys)
 
     def features(self, series: Series) -> tuple[Feature, ...]:
         """Return the features: the step of the time; of a panel also the series of a row, and those of FEATURES."""
@@ -96,7 +91,7 @@ class SeriesBinder:
 
     def defaults(self, series: Series, fixed: Mapping[str, Value], holdout: Holdout | None) -> dict[str, Value]:
         """Return the season and the horizon, where the statement gives none; a horizon reaches as far as windows are judged."""
-        season, horizon = int(str(fixed.get(SEASON) or series.season_length)), fixed.get(HORIZON)
+        season, horizon = int(str(fixed.get(SEASON) or series.frequency.season_length)), fixed.get(HORIZON)
         reach = holdout.split.horizon + holdout.split.gap if holdout else 0
         if horizon is None:
             return {SEASON: season, HORIZON: max(reach, 2 * season if season > 1 else _HORIZON)}
@@ -108,7 +103,7 @@ class SeriesBinder:
     def judged(self, series: Series, fixed: Mapping[str, Value]) -> int:
         """Return how many steps at the end judge without VALIDATE: the horizon if it is given, else a season."""
         given = any(option.name.value.casefold() == HORIZON for option in self.statement.options)
-        season = int(str(fixed.get(SEASON) or series.season_length))
+        season = int(str(fixed.get(SEASON) or series.frequency.season_length))
         return int(str(fixed[HORIZON])) if given or season == 1 else season
 
     def _refuse_clauses(self) -> None:
@@ -177,16 +172,6 @@ class SeriesBinder:
             time, found, (seen.last_microsecond - seen.first_microsecond) // _microseconds(found), seen.n_times
         )
         return found
-
-    def _season_length(self, time: Sql, frequency: Frequency) -> int:
-        """Return the steps of the usual season: of steps shorter than a day, of the longest that the times have twice."""
-        if frequency.unit != "microsecond":
-            return frequency.season_length
-        times = ("FROM (SELECT (", time, ") AS t", *self.source, ") WHERE isfinite(t)")
-        span = self.checker.rows("SELECT coalesce(max(epoch_us(t)) - min(epoch_us(t)), 0) ", *times)[0][0]
-        most = min((span // frequency.every + 1) // 2, _LONGEST_SEASON)
-        found = (size // frequency.every for size in _SEASONS if size % frequency.every == 0)
-        return next((each for each in found if each <= most), 1)
 
     def _of_numbers(self, time: Sql, given: Sql | None) -> Frequency:
         times = ("FROM (SELECT DISTINCT CAST((", time, ") AS BIGINT) AS n", *self.source, ") WHERE n IS NOT NULL")

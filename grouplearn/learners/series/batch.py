@@ -19,8 +19,6 @@ from grouplearn.models.state import Tensors
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
-#: The least deviation of a forecast over the largest absolute value of its series: more than the rounding errors of forecasts.
-_ROUNDING = 2.0**-46
 #: Steps that a series may span for each of its rows.
 _SPARSEST = 10_000
 
@@ -121,14 +119,6 @@ class SeriesBatch:
             values = np.where(gaps, before, values)
         return values
 
-    def rounding(self) -> FloatArray:
-        """Return the deviation of each series (G,) below which errors of forecasts are those of rounding."""
-        largest = np.zeros(self.n_series)
-        some = np.flatnonzero(self.sizes)
-        if some.size:
-            largest[some] = np.fmax.reduceat(np.abs(self.y), self.start[some])
-        return _ROUNDING * largest
-
     def absolute_sums(self) -> tuple[FloatArray, IntArray]:
         """Return the sum of the absolute values of each series, and the number of its values, (G,) each."""
         known = np.isfinite(self.y)
@@ -186,7 +176,8 @@ class FittedSeries:
 
     ``fitted`` is NaN before the first forecast, ``deviation`` where it is unknown. ``loss`` (G,) is what the method minimises.
     ``method`` (G,) is how each is forecast, where that is chosen, and ``note`` (G,) why simply; see ``methods``. ``parts``
-    are, where a method takes forecasts apart, see ``Parts``.
+    are, where a method takes forecasts apart, see ``Parts``. ``kept`` is what a single model needs to forecast from other
+    features of the steps to come.
     """
 
     fitted: FloatArray
@@ -198,18 +189,18 @@ class FittedSeries:
     note: methods.Notes | None = None
     quantiles: FloatArray | None = None
     parts: Parts | None = None
+    kept: Tensors = field(default_factory=dict)
 
     def tensors(self, batch: SeriesBatch, scale: FloatArray, models: int) -> Mapping[str, Ragged]:
         """Return the tensors of so many ``models``, of as many of these series each, see ``SeriesLearner.finalize``."""
         known = np.isfinite(self.fitted)
         sizes = np.bincount(batch.of[known], minlength=batch.n_series)
-        deviation = np.maximum(self.deviation, batch.rounding()[:, None])
         equal = {
             "size": sizes.astype(np.float64),
             "missing": np.bincount(batch.of[np.isnan(batch.y)], minlength=batch.n_series).astype(np.float64),
             "first": (batch.first + batch.sizes - sizes).astype(np.float64),
             "mean": self.mean,
-            "deviation": np.where(np.isfinite(deviation), deviation, UNKNOWN),
+            "deviation": np.where(np.isfinite(self.deviation), self.deviation, UNKNOWN),
             "scale": np.where(np.isfinite(scale), scale, UNKNOWN),
             **({} if self.quantiles is None else {QUANTILES: self.quantiles}),
         }
@@ -217,7 +208,8 @@ class FittedSeries:
         own = {} if self.note is None else methods.tensors(self.method or [""] * models, self.note)
         apart = {} if self.parts is None else dict(self.parts.tensors(batch, self.fitted))
         fitted = Ragged.of_sizes(self.fitted[known], sizes.reshape(models, -1).sum(axis=1))
-        return {"fitted": fitted, **flat, **own, **apart}
+        kept = {name: Ragged.of([each]) for name, each in self.kept.items()}
+        return {"fitted": fitted, **flat, **own, **apart, **kept}
 
 
 def scores_at(x: FloatArray, of: IntArray, models: Mapping[str, Ragged] | Tensors) -> FloatArray:

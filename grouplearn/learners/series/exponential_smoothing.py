@@ -13,7 +13,6 @@ from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter
 from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.contract.learner import Declaration
 from grouplearn.learners.series.batch import FittedSeries, Parts, SeriesBatch, known
-from grouplearn.learners.series.methods import LONG_SEASON
 from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, SeriesCost, SeriesLearner
 from grouplearn.models.label import NUMBER
 from grouplearn.models.outputs.forecast import DecomposedForecast
@@ -95,9 +94,9 @@ class ExponentialSmoothing(SeriesLearner):
             np.column_stack([found.model, found.parameters, sigma2]),
             found.final,
         )
-        lacks_season = season > kernel.LONGEST_SEASON and config[SEASONALITY.name] != "none"
-        note = np.where(fitted & lacks_season & (batch.sizes >= 2 * season), LONG_SEASON, found.note).astype(np.int8)
-        return FittedSeries(found.fitted, found.mean, deviation, likely, found.converged, method, note, parts=parts)
+        return FittedSeries(
+            found.fitted, found.mean, deviation, likely, found.converged, method, found.note, parts=parts
+        )
 
     def continued(self, tensors: Tensors, horizon: int) -> tuple[FloatArray, FloatArray] | None:
         """Return the forecasts of the model."""

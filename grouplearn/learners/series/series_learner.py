@@ -20,7 +20,7 @@ from grouplearn.learners.contract.learner import Vector, VectorLearner
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import SolvedStack, StackLearner
 from grouplearn.learners.series import methods
-from grouplearn.learners.series.batch import PARTS, QUANTILES, FittedSeries, IntArray, SeriesBatch, scores_at
+from grouplearn.learners.series.batch import PARTS, QUANTILES, FittedSeries, SeriesBatch, scores_at
 from grouplearn.learners.unsupervised.solved import SolvedVectors
 from grouplearn.models.label import Label
 from grouplearn.models.metrics.forecasts import COMPONENTS, ENDED, FORECASTS, sums_of_runs
@@ -102,13 +102,9 @@ class Forecaster(VectorLearner):
         return Artifact("tensors", own)
 
     def score(self, label: Label, artifact: Artifact, x: Matrix) -> FloatArray:
-        """Return the scores at the rows' steps, (n, 4), or (n, 15) with quantiles."""
+        """Return the scores at the rows' steps, (n, 4), or (n, 15) of sampled forecasts."""
         del label
-        return self.distribution(np.asarray(x, np.float64), np.zeros(x.shape[0], np.int64), artifact.tensors)
-
-    def distribution(self, x: FloatArray, of: IntArray, models: Mapping[str, Ragged] | Tensors) -> FloatArray:
-        """Return the scores of rows by the models ``of`` each row, see ``scores_at``."""
-        return scores_at(x, of, models)
+        return scores_at(np.asarray(x, np.float64), np.zeros(x.shape[0], np.int64), artifact.tensors)
 
     def validation_error(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return how the tensors differ from those of series."""
@@ -142,6 +138,15 @@ class Forecaster(VectorLearner):
         None if that takes rows. Raises ValueError or IndexError for states that are not the method's.
         """
         return None
+
+    def values_ahead(self, artifact: Artifact, series: int, ahead: FloatArray) -> FloatArray:  # noqa: ARG002 - others do
+        """Return the values of the next steps of a series (H,), by the features ``ahead`` (H, p) of these steps.
+
+        Raises ValueError, with a reason for users, if there is no such forecast.
+        """
+        raise ValueError(
+            "only learners over lags forecast from features of the steps to come: forecast('model', row, horizon)"
+        )
 
     def vectors(self, artifact: Artifact) -> list[Vector]:
         """Return of each series the one-step forecasts with the first step, forecasts and deviations with the last step, and
@@ -242,7 +247,7 @@ class SeriesLearner(Forecaster, StackLearner):
         del problem
         of, models = np.repeat(np.arange(stack.n_groups), stack.sizes), solved.tensors()
         x = np.asarray(stack.x, np.float64)
-        each = [self.distribution(x, of * len(configs) + number, models) for number in range(len(configs))]
+        each = [scores_at(x, of * len(configs) + number, models) for number in range(len(configs))]
         sums = sums_of_runs(np.stack(each, axis=1), stack.y, stack.weight, stack.start)
         return FORECASTS.finish(MetricSums(sums), *wanted)
 

@@ -1,29 +1,28 @@
-"""Learners of rows as learners of series: they learn a value from earlier ones, and forecast step by step."""
+"""Trains a learner of rows on the series of a panel: what it sees, its models, and how far past forecasts were off."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
 from grouplearn.amounts import counted
 from grouplearn.data.shard import FloatArray, Shard
-from grouplearn.learners.contract.config import SOLVER, Config, Conflict, Hyperparameter, Value
-from grouplearn.learners.contract.control import Diverged, Gang, Interrupted, Stop
-from grouplearn.learners.contract.learner import Declaration, Learner
-from grouplearn.learners.contract.optional import HasObjectives, RefusesConfigs
+from grouplearn.learners.contract.config import Config, Hyperparameter
+from grouplearn.learners.contract.control import Diverged, Interrupted, Stop
+from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import FeatureBlock, Problem
-from grouplearn.learners.contract.ways import AlgebraicLearner, SamplingLearner, SequentialLearner
 from grouplearn.learners.series import methods
 from grouplearn.learners.series.batch import BoolArray, FittedSeries, IntArray
-from grouplearn.learners.series.lags import CALLS, DIFFERENCES, Differenced, LagFeatures, Origins
-from grouplearn.learners.series.panel import OWN, SCALE, Panel, PanelLearner, Scaling, deviations
-from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, SeriesCost, frequency_of
+from grouplearn.learners.series.lagged.features import DIFFERENCES, Differenced, LagFeatures, Origins
+from grouplearn.learners.series.lagged.recursion import Kept, Model, Recursion, scoring
+from grouplearn.learners.series.lagged.scaling import Scaling, deviations
+from grouplearn.learners.series.panel import OWN, Panel
+from grouplearn.learners.series.series_learner import SEASON_LENGTH, frequency_of
 from grouplearn.models.label import NUMBER
-from grouplearn.models.outputs.forecast import Forecast
 from grouplearn.models.state import Artifact
 
 STRATEGY = Hyperparameter(
@@ -38,87 +37,24 @@ STRATEGY = Hyperparameter(
 _SEEN = (0.5, 0.75)
 #: Steps from which such a model forecasts, of all series together, and values before them.
 _MOST_ORIGINS, _MOST_VALUES = 20_000, 4_000_000
-#: Passes of networks by default: a series has few rows.
-_EPOCHS = 100
-#: The forecast of rows (n, d), by a model.
-Model = Callable[[FloatArray], FloatArray]
 
 
-class Lagged(PanelLearner):
-    """A learner of rows that forecasts series: ŷ(t) = f(y(t - k) for each lag k, rolling statistics, features of step t).
+class TrainsRows(Protocol):
+    """A learner of series by the rows of a ``base`` learner."""
 
-    f learns the values as ``scale`` makes them, see ``panel.Scaling``: by default each series is standardized where a group has
-    several. A value whose lags are missing does not train a learner that takes no missing features; a forecast takes the last
-    value before for a missing lag. Deviations come from the errors of forecasts from many steps of the past, by models that have
-    seen the first half, or the first three quarters, of each series, see ``panel.deviations``.
-    Source: Ben Taieb & Hyndman 2012; Montero-Manso & Hyndman 2021.
-    """
-
-    def __init__(self, base: Learner) -> None:
-        own = base.declaration
-        self.base = base
-        self._of_base = [each for each in own.hyperparameters if each.name != SOLVER]
-        self.declaration = Declaration(
-            name=own.name,
-            summary=f"{own.name} over earlier values and features known ahead",
-            labels=frozenset({NUMBER}),
-            output=Forecast,
-            hyperparameters=(*CALLS.values(), DIFFERENCES, SCALE, STRATEGY, *self._of_base, SEASON_LENGTH, HORIZON),
-            default_epochs=_EPOCHS if isinstance(base, SequentialLearner) else own.default_epochs,
-            form="vectors",
-            handles_missing=True,
-            takes_series=True,
-            takes_panel=True,
-            over_lags=True,
-            requires=own.requires,
-            refused=own.refused,
-            cost=SeriesCost(base.cost.coefficients),
-        )
-
-    def conflict(self, config: Config) -> Conflict | None:
-        """Return why the values of a config contradict each other."""
-        own = self._own(config)
-        if isinstance(self.base, HasObjectives) and self.base.classifies(own):
-            return Conflict("a forecast is a number, and this objective is for classes", ("objective",))
-        if config[SCALE.name] == "standard" and self.base.link(own, NUMBER) == "exp":
-            return Conflict("standardized values are negative, too, and forecasts are exp of a score", (SCALE.name,))
-        return self.base.conflict(own) if isinstance(self.base, RefusesConfigs) else None
-
-    def fit(self, problem: Problem, config: Config, panel: Panel, stop: Stop, gang: Gang | None = None) -> FittedSeries:
-        """Return the forecasts of all series."""
-        del gang
-        return _Fit.of(self, problem, config, panel, stop).result()
+    base: Learner
 
     def trained(self, problem: Problem, config: Config, rows: Shard, stop: Stop) -> Artifact:
         """Return the base learner's model of rows."""
-        own = [self._own(config)]
-        state = self.base.init(problem, own)
-        if isinstance(self.base, SamplingLearner):
-            state, _ = self.base.boost(problem, own, state, rows, None, replace(stop, patience=None))
-        elif isinstance(self.base, SequentialLearner):
-            for epoch in range(problem.epochs):
-                _look(stop)
-                state = self.base.train(problem, own, state, rows, epoch)
-        else:
-            summing = cast(AlgebraicLearner, self.base)
-            while not state.done.all():
-                _look(stop)
-                state = summing.step(problem, own, state, summing.accumulate(problem, own, state, rows))
-        return self.base.finalize(problem, own, state, 0)
+        ...
 
     def scale(self, config: Config, n_series: int) -> str:
-        """Return how so many series are scaled; see ``panel.SCALE``."""
-        if config[SCALE.name] != SCALE.default:
-            return str(config[SCALE.name])
-        if self.base.link(self._own(config), NUMBER) == "exp":
-            return "mean" if n_series > 1 else "none"
-        return "standard" if n_series > 1 or isinstance(self.base, SequentialLearner) else "none"
-
-    def _own(self, config: Config) -> dict[str, Value]:
-        return {each.name: config[each.name] for each in self._of_base}
+        """Return how so many series are scaled; see ``scaling.SCALE``."""
+        ...
 
 
-def _look(stop: Stop) -> None:
+def look(stop: Stop) -> None:
+    """Raise Interrupted if the user cancelled the statement."""
     if stop.cancelled():
         raise Interrupted
 
@@ -134,32 +70,38 @@ class _Rows(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Fit:
+class Fit:
     """One config on the series of a panel."""
 
-    learner: Lagged
+    learner: TrainsRows
     problem: Problem
     config: Config
     panel: Panel
     stop: Stop
-    features: LagFeatures
+    recursion: Recursion
 
     @classmethod
-    def of(cls, learner: Lagged, problem: Problem, config: Config, panel: Panel, stop: Stop) -> _Fit:
+    def of(cls, learner: TrainsRows, problem: Problem, config: Config, panel: Panel, stop: Stop) -> Fit:
+        """Return how a config trains."""
         features = LagFeatures.of(config, cast(int, config[SEASON_LENGTH.name]))
-        return cls(learner, problem, config, panel, stop, features)
+        differences = cast("tuple[int, ...]", config[DIFFERENCES.name])
+        recursion = Recursion(features, differences, direct=config[STRATEGY.name] == "direct")
+        return cls(learner, problem, config, panel, stop, recursion)
 
     @property
-    def direct(self) -> bool:
-        return self.config[STRATEGY.name] == "direct"
+    def features(self) -> LagFeatures:
+        """What is made of earlier values."""
+        return self.recursion.features
 
     @property
     def horizon(self) -> int:
+        """The steps to come."""
         return int(self.panel.ahead.shape[1])
 
     @property
     def differences(self) -> tuple[int, ...]:
-        return cast("tuple[int, ...]", self.config[DIFFERENCES.name])
+        """The steps between values whose difference is learned."""
+        return self.recursion.differences
 
     @property
     def takes_missing(self) -> bool:
@@ -182,6 +124,7 @@ class _Fit:
             loss,
             np.ones(series.n_series, np.bool_),
             note=np.full(1, methods.NO_SPLIT, np.int8) if trained.is_constant else None,
+            kept=trained.kept.tensors(),
         )
 
     def _refuse_missing(self) -> None:
@@ -238,51 +181,57 @@ class _Trained:
     """The ``models`` of one step ahead, or of each of the horizon, of scaled values. In ``filled`` missing ones have the value
     before."""
 
-    fit: _Fit
+    fit: Fit
     scaling: Scaling
     filled: Differenced
-    models: Sequence[Model]
+    models: Sequence[Artifact]
 
     @classmethod
-    def of(cls, fit: _Fit, seen: BoolArray) -> _Trained:
+    def of(cls, fit: Fit, seen: BoolArray) -> _Trained:
         """Return what is learned of the values ``seen`` (n,)."""
         series = fit.panel.series
         scaling = fit.scale(np.where(seen, series.y, np.nan))
         y = scaling.scaled(series)
         values = Differenced.of(series, y, fit.differences)
-        steps = range(1, fit.horizon + 1 if fit.direct else 2)
+        steps = range(1, fit.horizon + 1 if fit.recursion.direct else 2)
         models = [_model(fit, _rows(fit, values, step), seen) for step in steps]
         return cls(fit, scaling, Differenced.of(series, series.filled(y), fit.differences), models)
+
+    @property
+    def kept(self) -> Kept:
+        """What other forecasts from the ends of the series need."""
+        origins = Origins.ends(self.fit.panel.series)
+        return Kept(self.fit.recursion, self.scaling, self._last(origins), self.models)
 
     @property
     def is_constant(self) -> bool:
         """Whether trees have no split, though the values that they learn are not all the same."""
         rows = _rows(self.fit, self.filled, 1)
         y, x = rows.y[rows.usable], rows.x[rows.usable]
-        return self.fit.takes_missing and bool(np.ptp(y) > 0) and bool(np.ptp(self.models[0](x)) == 0)
+        return self.fit.takes_missing and bool(np.ptp(y) > 0) and bool(np.ptp(self._scoring[0](x)) == 0)
 
     def one_step(self) -> FloatArray:
         """Return the forecast of each value from those before it, (n,), NaN where there are too few."""
         rows = _rows(self.fit, self.filled, 1)
         found = np.full(rows.y.size, np.nan)
         if rows.usable.any():
-            found[rows.usable] = self.models[0](rows.x[rows.usable])
+            found[rows.usable] = self._scoring[0](rows.x[rows.usable])
         return self.scaling.undone(self.filled.undone(found), self.fit.panel.series.of)
 
     def forecasts(self, origins: Origins, ahead: FloatArray) -> FloatArray:
         """Return the next values from each of m origins, (m, H), with the features ``ahead`` (m, H, p)."""
-        features, direct, found = self.fit.features, self.fit.direct, []
-        histories = self.filled.histories(features.reach, origins)
-        origin = histories[-1]
-        for step in range(ahead.shape[1]):
-            now = origin if direct else histories[-1]
-            x = np.column_stack([*features.made(lambda lag, now=now: now[:, -lag]), ahead[:, step]])  # type: ignore[misc]
-            learned = self.models[step if direct else 0](x)
-            found.append(self.filled.appended(histories, learned))
-        return self.scaling.undone(np.stack(found, axis=1), origins.of[:, None])
+        learned = self.fit.recursion.values(self._scoring, self._last(origins), ahead)
+        return self.scaling.undone(learned, origins.of[:, None])
+
+    def _last(self, origins: Origins) -> list[FloatArray]:
+        return self.filled.histories(self.fit.recursion.steps, origins)
+
+    @property
+    def _scoring(self) -> list[Model]:
+        return [scoring(self.fit.learner.base, each, lambda: look(self.fit.stop)) for each in self.models]
 
 
-def _rows(fit: _Fit, values: Differenced, step: int) -> _Rows:
+def _rows(fit: Fit, values: Differenced, step: int) -> _Rows:
     """Return what is known ``step`` steps before each value."""
     series, learned = fit.panel.series, values.levels[-1]
     made = fit.features.made(lambda lag: series.lagged(learned, lag + step - 1))
@@ -294,27 +243,19 @@ def _rows(fit: _Fit, values: Differenced, step: int) -> _Rows:
     return _Rows(x, learned, usable, reach)
 
 
-def _model(fit: _Fit, rows: _Rows, seen: BoolArray) -> Model:
-    """Return a function that forecasts from such rows, learned from those ``seen`` (n,) that can train."""
+def _model(fit: Fit, rows: _Rows, seen: BoolArray) -> Artifact:
+    """Return a model of such rows, learned from those ``seen`` (n,) that can train."""
     used = seen & rows.usable & np.isfinite(rows.y)
     if not used.any():
         raise Diverged(_untrainable(fit))
     x, y = np.ascontiguousarray(rows.x[used]), rows.y[used]
-    problem = _problem(fit, x.shape[1])
-    artifact = fit.learner.trained(problem, fit.config, Shard(x, y, np.ones(y.size)), fit.stop)
-
-    def forecast(x: FloatArray) -> FloatArray:
-        _look(fit.stop)
-        found = fit.learner.base.score(problem.label, artifact, np.ascontiguousarray(x))
-        return np.asarray(found, np.float64).reshape(len(x), -1)[:, 0]
-
-    return forecast
+    return fit.learner.trained(_problem(fit, x.shape[1]), fit.config, Shard(x, y, np.ones(y.size)), fit.stop)
 
 
-def _untrainable(fit: _Fit) -> str:
+def _untrainable(fit: Fit) -> str:
     """Return why no value trains."""
     longest = int(fit.panel.series.sizes.max(initial=0))
-    others = sum(fit.differences) + (fit.horizon - 1 if fit.direct else 0)
+    others = sum(fit.differences) + (fit.horizon - 1 if fit.recursion.direct else 0)
     needed, largest = fit.features.reach + others, longest - 1 - others
     if needed < longest:
         return "no value has all its lags and features, as some are missing: gbdt and random_forest learn from missing ones, too"
@@ -323,7 +264,7 @@ def _untrainable(fit: _Fit) -> str:
     return f"a value needs {counted(needed, 'step')} before it for its features, and {have}: {advice}"
 
 
-def _problem(fit: _Fit, width: int) -> Problem:
+def _problem(fit: Fit, width: int) -> Problem:
     """Return the problem of the base learner."""
     own, count = fit.problem, fit.features.count
     names = [f"lag{number}" for number in range(count)] + [f"x{number}" for number in range(width - count)]

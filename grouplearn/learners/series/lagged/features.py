@@ -139,20 +139,9 @@ class Differenced:
             learned = learned + self.series.lagged(level, lag)
         return learned
 
-    def histories(self, reach: int, origins: Origins) -> list[FloatArray]:
-        """Return the last values of each level before m origins, (m, steps), enough to go on from: before the first value of a
-        series this value."""
-        steps = [*self.differences, reach]
+    def histories(self, steps: Sequence[int], origins: Origins) -> list[FloatArray]:
+        """Return the last so many values of each level before m origins, (m, steps): before the first value of a series it."""
         return [_completed(origins.tails(level, own)) for level, own in zip(self.levels, steps, strict=True)]
-
-    def appended(self, histories: list[FloatArray], learned: FloatArray) -> FloatArray:
-        """Return the values of the next step, given those of the last level, and append them to ``histories``."""
-        value = learned
-        for level in reversed(range(len(histories))):
-            if level < len(self.differences):
-                value = value + histories[level][:, -self.differences[level]]
-            histories[level] = np.column_stack([histories[level][:, 1:], value])
-        return value
 
 
 def _completed(tails: FloatArray) -> FloatArray:
