@@ -44,8 +44,8 @@ def test_rows_of_the_steps_to_come_are_forecast(run):
         "-noheader",
         stdin="CREATE TABLE sales AS SELECT i AS day, i % 7 + 2 * (i % 3) AS y, i % 3 AS price FROM range(40) AS r(i);"
         "TRAIN MODEL m USING linear_regression PREDICT y ORDER BY day FEATURES (lags(7), price) FROM sales WITH (horizon = 2);"
-        "SELECT unnest([round(f.prediction) FOR f IN forecast('m', list(p))]) FROM (SELECT unnest([40, 41, 42]) AS day, 0 AS price)"
-        " AS p;",
+        "SELECT unnest([round(f.prediction) FOR f IN forecast('m', list(p))]) FROM"
+        " (SELECT unnest([40, 41, 42]) AS day, 0 AS price) AS p;",
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()[-3:]) == 3

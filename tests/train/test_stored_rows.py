@@ -44,6 +44,8 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lo
 
 BLOCK, COLUMNS, SIZES = 1024, 32, (20 * 1024 + 300, 700, 500)
 BLOCK_BYTES = 8 * BLOCK * COLUMNS
+#: What the kernel maps around a page that is read, of which some may be mapped while others are forgotten.
+AROUND_BYTES = 64 << 10
 
 
 def in_memory(label: Label) -> Job:
@@ -150,7 +152,8 @@ def test_a_block_at_a_time_is_in_memory_and_models_are_the_same(
     assert models(run(files, name, workers)) == expected
     # Of 20 blocks: what the workers look at, and pages that the kernel mapped around them.
     assert max(most) < 6 * BLOCK_BYTES
-    assert workers > 1 or resident_bytes() == 0  # of two, one may map pages around its own that the other has left
+    # Of two workers, one may map pages around its own that the other has left.
+    assert workers > 1 or resident_bytes() <= AROUND_BYTES
 
 
 #: Few rows place the bins, so that there is something to leave in files.
@@ -207,7 +210,7 @@ def test_trees_are_those_of_rows_in_memory(
     # The largest group and that of all rows have 21 and 22 blocks, of which some pieces are held out.
     assert len(most) > 40
     assert max(most) < 6 * BLOCK_BYTES
-    assert resident_bytes() == 0
+    assert resident_bytes() <= AROUND_BYTES
 
 
 def of_categories(way: dict[str, Any], label: Label, levels: int) -> Job:
@@ -259,7 +262,7 @@ def test_models_of_rounds_and_passes_are_those_of_rows_in_memory(
     monkeypatch.setattr(shard.StoredShard, "read", spied)
     assert models(run(files, name, workers)) == expected
     assert 0 < max(most) <= BLOCK
-    assert workers > 1 or resident_bytes("codes.npy") == 0  # see above
+    assert workers > 1 or resident_bytes("codes.npy") <= AROUND_BYTES  # see above
 
 
 def test_a_run_goes_on_within_an_epoch_from_rows_in_files_and_in_memory(
@@ -404,4 +407,4 @@ def test_a_column_is_read_and_forgotten(directory: RunDirectory) -> None:
     data = stored(job, directory).dataset
     for rows in (slice(None), np.arange(3, job.dataset.n_rows, 7)):
         np.testing.assert_array_equal(data.column("numeric", 4, rows), job.dataset.numeric[rows, 4])
-    assert resident_bytes() == 0
+    assert resident_bytes() <= AROUND_BYTES
