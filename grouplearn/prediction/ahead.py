@@ -17,11 +17,13 @@ from grouplearn.data.dataset import FloatArray
 from grouplearn.errors import data_error
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.series.batch import QUANTILES, IntArray
+from grouplearn.learners.series.panel import OWN
 from grouplearn.learners.series.series_learner import HORIZON, Forecaster
 from grouplearn.models.forms.form import GroupModel
 from grouplearn.models.metrics.forecasts import LEVEL, UNKNOWN
 from grouplearn.prediction.predictions import STEPS_TYPE
 from grouplearn.prediction.rows.known_values import Codes
+from grouplearn.sqltext import literal
 
 #: The fields of rows that say how many steps are asked for, and the level of their intervals; and that of lists of rows.
 _HORIZON, _LEVEL, _LIST = "__grouplearn_horizon", "__grouplearn_level", "__grouplearn_rows"
@@ -117,18 +119,19 @@ class StepsAhead:
             return None
         step = x[:, 0] - ends[number]
         later = np.isfinite(step) & (step > 0) & (step <= float(HORIZON.high or 0))
-        count = int(step[later].max(initial=0)) if horizon is None else horizon
+        count = int(step[later].max(initial=0)) if horizon is None else _checked(horizon)
         if count < 1 or np.unique(step[later]).size != later.sum():
             raise data_error("the rows of a list are of steps after the end of the series, one row per step")
-        ahead = np.full((count, x.shape[1] - 2), np.nan)
+        features = x[:, OWN:]
+        ahead = np.full((count, features.shape[1]), np.nan)
         later &= step <= count
-        ahead[step[later].astype(np.int64) - 1] = x[later, 2:]
+        ahead[step[later].astype(np.int64) - 1] = features[later]
         try:
             mean = learner.values_ahead(artifact, number, ahead)
         except ValueError as error:
             raise data_error(f'model "{self.definition.name}" cannot forecast these rows: {error}') from None
         stored = artifact.tensors["deviation"].reshape(ends.size, -1)[number]
-        return {"last": ends[number], "mean": mean, "deviation": grown(stored, count), "sampled": np.empty(0)}
+        return {"last": ends[number], "mean": mean, "deviation": _grown(stored, count), "sampled": np.empty(0)}
 
     def _listed(self, con: duckdb.DuckDBPyConnection, steps: Sequence[dict[str, Any] | None], levels: Any) -> Any:
         """Return the lists of the steps of series, None where there is no series."""
@@ -159,9 +162,7 @@ class StepsAhead:
         if number >= count:
             return None
         stored = tensors["mean"].size // count
-        steps = stored if horizon is None else horizon
-        if not 1 <= steps <= int(HORIZON.high or 0):
-            raise data_error(f"horizon is a number of steps from 1 to {HORIZON.high:,}, not {steps}")
+        steps = stored if horizon is None else _checked(horizon)
         own = slice(number * stored, number * stored + min(steps, stored))
         mean, deviation = tensors["mean"][own], tensors["deviation"][own]
         if steps > stored:
@@ -181,14 +182,24 @@ class StepsAhead:
     def _beyond(self, place: int, steps: int, stored: int) -> tuple[FloatArray, FloatArray]:
         learner = cast(Forecaster, self.learner)
         if (found := learner.continued(self.groups[place].artifact.tensors, steps)) is None:
+            by_rows = (
+                f" or forecast({literal(self.definition.name)}, list(r)) of rows r of these steps"
+                * learner.takes_rows_ahead
+            )
             raise data_error(
                 f'model "{self.definition.name}" has forecasts of {stored} steps, and its learner needs rows to make more:'
-                f" TRAIN ... WITH (horizon = {steps})"
+                f" TRAIN ... WITH (horizon = {steps}){by_rows}"
             )
         return found
 
 
-def grown(deviation: FloatArray, horizon: int) -> FloatArray:
+def _checked(horizon: int) -> int:
+    if not 1 <= horizon <= int(HORIZON.high or 0):
+        raise data_error(f"horizon is a number of steps from 1 to {HORIZON.high:,}, not {horizon}")
+    return horizon
+
+
+def _grown(deviation: FloatArray, horizon: int) -> FloatArray:
     """Return the deviations of so many steps: beyond those that are known, the last grows with the root of the step."""
     step, known = np.arange(1, horizon + 1), deviation.size
     found: FloatArray = deviation[np.minimum(step, known) - 1] * np.sqrt(np.maximum(step / known, 1.0))

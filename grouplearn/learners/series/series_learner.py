@@ -79,6 +79,9 @@ class Forecaster(VectorLearner):
     A row's features are its step; then, where a group may have many series, the number of its series, and others.
     """
 
+    #: Whether it has ``values_ahead``.
+    takes_rows_ahead: ClassVar[bool] = False
+
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return a state that has seen no rows."""
         del problem

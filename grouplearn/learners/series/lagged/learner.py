@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -39,6 +39,8 @@ class Lagged(PanelLearner):
     seen the first half, or the first three quarters, of each series, see ``scaling.deviations``.
     Source: Ben Taieb & Hyndman 2012; Montero-Manso & Hyndman 2021.
     """
+
+    takes_rows_ahead: ClassVar[bool] = True
 
     def __init__(self, base: Learner) -> None:
         own = base.declaration
