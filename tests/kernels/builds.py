@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 import numpy as np
-from helpers.kernel_builds import compiled
+from helpers.kernel_builds import compiled, findable
 
 from grouplearn.kernels import library
 from grouplearn.kernels.build import builds
@@ -20,7 +20,7 @@ Results = Mapping[str, np.ndarray]
 def running(build: str) -> Iterator[None]:
     """Make a build the one that runs."""
     cached = (builds.name, builds.library, library.function)
-    with patch.dict(os.environ, {builds.VARIABLE: build}):
+    with patch.dict(os.environ, {builds.VARIABLE: build}), findable():
         for each in cached:
             each.cache_clear()
         try:

@@ -16,10 +16,15 @@ from grouplearn.kernels.build import builds
 #: Groups of 45, 30, 20 and 5 rows that train together, and one of 2,500 that trains block by block.
 SCRIPT = """
 import hashlib
+import sys
+from pathlib import Path
 import grouplearn
+from grouplearn.kernels.build import compiling
 from grouplearn.plan import physical
 
 physical.BLOCK_ROWS = 2048
+build, library, own = *sys.argv[1:], compiling.path_of
+compiling.path_of = lambda name: Path(library) if name == build else own(name)
 con = grouplearn.connect(progress=False)
 con.execute("SET enable_progress_bar = false")  # DuckDB draws one under python -c where a query takes seconds
 con.execute('''
@@ -79,7 +84,7 @@ NEHALEM = {
 def models(build: str, settings: dict[str, str]) -> str:
     kept = {name: value for name, value in os.environ.items() if name not in (*NEHALEM, builds.VARIABLE)}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SCRIPT],
+        [sys.executable, "-W", "ignore", "-c", SCRIPT, build, str(compiled()[build])],
         env={**kept, **settings, builds.VARIABLE: build},
         capture_output=True,
         text=True,
@@ -92,7 +97,6 @@ def models(build: str, settings: dict[str, str]) -> str:
 
 @pytest.fixture(scope="module")
 def here() -> str:
-    compiled()
     return models(builds.name(), PLAIN)
 
 
