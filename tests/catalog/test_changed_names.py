@@ -115,7 +115,7 @@ def test_an_expression_is_looked_at_again_where_names_mean_something_else(
 HIDDEN_READER = "CREATE VIEW reader AS SELECT size AS z FROM read_text('/etc/hostname')"
 
 
-@pytest.mark.examples(3)
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("whose", ["own", "cursor", "connection", "native"])
 @pytest.mark.parametrize(
     "change",
@@ -235,6 +235,7 @@ def predicted(con: grouplearn.Connection) -> list[Any]:
     return [con.execute(each).fetchall()[0][0] for each in asked]
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(
     ("before", "undo"), every_other(itertools.product([False, True], ["ROLLBACK", "rollback()", "error"]))
 )

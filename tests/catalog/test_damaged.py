@@ -311,6 +311,7 @@ NETWORK = {
 }
 
 
+@pytest.mark.examples(5)
 @pytest.mark.parametrize(
     ("tensors", "told"),
     [
@@ -357,6 +358,7 @@ def test_weights_that_are_not_one_per_column(con: grouplearn.Connection) -> None
         con.execute("SELECT predict('line', t) FROM t").fetchall()
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("schema", ["", "gone", "tanh", 'a"b'])
 def test_a_model_in_a_schema_that_is_nowhere_is_dropped_by_its_name(schema: str) -> None:
     with grouplearn.connect(progress=False) as con:

@@ -212,6 +212,7 @@ def test_many_classes_have_the_metrics_that_training_gave_them() -> None:
             assert found.brier == pytest.approx(np.average(((np.array(p) - hits) ** 2).sum(axis=1), weights=weights))
 
 
+@pytest.mark.examples(5)
 @pytest.mark.parametrize("learner", ["gbdt", pytest.param("random_forest", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("objective", [name for name, each in OBJECTIVES.items() if each.labels == {NUMBER}])
 def test_every_objective_has_the_metrics_that_training_gave_it(objective: str, learner: str) -> None:

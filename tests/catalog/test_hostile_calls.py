@@ -80,6 +80,7 @@ def test_the_type_of_the_rows_is_a_type(con: Any) -> None:
     assert tables(con) == ["t"]
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize(
     "setting", ["default_collation", "default_null_order", "default_order", "TimeZone", "search_path"]
 )

@@ -37,7 +37,7 @@ def predictions(con) -> list[tuple]:
     return con.execute("SELECT predict('m', rows) FROM rows ORDER BY i, g").fetchall()
 
 
-@pytest.mark.examples(3)
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("kind", STATEMENTS)
 def test_groups_together_are_predicted_as_one_by_one(con, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = " WITH (epochs = 2)" if "mlp" in STATEMENTS[kind] else ""

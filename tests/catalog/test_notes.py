@@ -97,6 +97,7 @@ FITS = [
 ]
 
 
+@pytest.mark.examples(5)
 @pytest.mark.parametrize(("learner", "target", "features", "options", "told"), FITS)
 def test_a_fit_is_judged_by_the_metric_of_its_loss_and_told_what_the_learner_has(
     learner: str, target: str, features: str, options: str, told: str | None

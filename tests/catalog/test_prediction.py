@@ -103,6 +103,7 @@ def encoded(fitted, row: dict, bucket) -> list[float] | None:
     return x
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize("missing_group", ["parent", "null"])
 @pytest.mark.parametrize("label", sorted(LABELLED, key=str))
 def test_macro_function_and_arithmetic_agree(con, label, missing_group):
@@ -183,6 +184,7 @@ KEY_CASES = [
 ]
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize(("kind", "sql", "values"), KEY_CASES, ids=[case[0] for case in KEY_CASES])
 def test_typed_keys(con, kind, sql, values):
     model = definition(keys=(KeyColumn("k", f"CAST({sql} AS {kind})", kind),), sets=((0,),))
@@ -487,6 +489,7 @@ def test_a_macro_beside_its_table_is_told_to_take_its_name_in_quotes(query, call
         assert "Hint" not in str(told.value)
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize(
     ("call", "hint"),
     [

@@ -348,7 +348,7 @@ def inputs(con: grouplearn.Connection, index: dict[str, Any]) -> dict[int, dict[
     }
 
 
-@pytest.mark.examples(4)
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_onnx_predicts_the_same(con: grouplearn.Connection, name: str, tmp_path: Path) -> None:
     index = export(con, name, tmp_path / "out", "onnx")
@@ -487,6 +487,7 @@ def test_arrays_in_sql_and_in_onnx(con: grouplearn.Connection, tmp_path: Path, l
     con.execute("ROLLBACK")
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("label", ["y", "y > 5"])
 @pytest.mark.parametrize(
     ("learner", "options"), [("linear_regression", ""), ("gbdt", "WITH (num_iterations = 2)"), ("mlp", "")]
@@ -563,6 +564,7 @@ def test_onnx_of_learners_without_a_label(con: grouplearn.Connection, tmp_path: 
         )
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("values", ["[i % 5, i % 7]", "encode('ab' || chr(97 + (i % 7)::INT))"])
 @pytest.mark.parametrize("learner", ["kmeans", "gbdt"])
 def test_sql_of_arrays_reads_them_as_the_model_does(tmp_path: Path, values: str, learner: str) -> None:

@@ -26,6 +26,7 @@ LABELS = {
 LEARNERS = ("logistic_regression", "gbdt")
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize(
     ("kind", "learner"),
     [*itertools.product(LABELS, LEARNERS)] if THOROUGH else [*zip(LABELS, itertools.cycle(LEARNERS), strict=False)],

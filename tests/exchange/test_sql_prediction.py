@@ -13,7 +13,7 @@ from predictions import SHOWN, assert_same, by_function, by_macro, by_plain_macr
 import grouplearn
 
 
-@pytest.mark.examples(8)
+@pytest.mark.examples(5)
 @pytest.mark.parametrize("name", MODELS)
 def test_macro_and_function_agree(con: grouplearn.Connection, name: str) -> None:
     expected = by_function(con, name)
@@ -27,6 +27,7 @@ def test_describe_says_that_it_is_sql(con: grouplearn.Connection, name: str) -> 
     assert dict(con.execute(f"DESCRIBE MODEL {name}").fetchall())["prediction"] == "SQL"
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("name", [name for name in MODELS if name.startswith(("trees", "roots", "rest"))])
 def test_trees_that_test_many_numbers_are_walked(
     con: grouplearn.Connection, monkeypatch: pytest.MonkeyPatch, name: str
@@ -112,6 +113,7 @@ def test_dropping_a_model_takes_its_nodes_along(con: grouplearn.Connection) -> N
     con.execute("ROLLBACK")
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("learner", ["gbdt", "mlp"])
 @pytest.mark.parametrize("rest", ["GROUP BY id"])
 @pytest.mark.parametrize("target", ["y", "kind"])

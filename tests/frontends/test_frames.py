@@ -43,6 +43,7 @@ def test_a_scanner_is_a_table(con: Connection) -> None:
     assert rows.count_rows() == 60
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(
     "make", [pd.Series, lambda x: pl.Series("value", x), pa.array, lambda x: pa.chunked_array([x])]
 )

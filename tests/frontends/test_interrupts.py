@@ -190,6 +190,7 @@ def test_control_c_is_one_exception_also_behind_views_macros_and_prepared_statem
     assert hidden.execute("SELECT 1").fetchall() == [(1,)]
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize(
     ("query", "read"), every_other(itertools.product([*HIDDEN, "SELECT z FROM v"], ["fetchone", "fetchall", "df"]))
 )

@@ -335,6 +335,7 @@ def test_variables_in_a_line_are_values_as_in_a_cell(ipython: InteractiveShell, 
     assert rows("FROM t") == [("anna",)]
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -74,7 +74,7 @@ def ours(task, x, rounds=12, categorical=()):
     return booster, curve
 
 
-@pytest.mark.examples(6)
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("matrix", MATRICES)
 @pytest.mark.parametrize("task", PARAMETERS)
 def test_it_boosts_what_the_package_boosts(task, matrix):

@@ -15,6 +15,7 @@ def left(database: Path) -> list[str]:
     return sorted(path.name for path in Path(f"{database}.grouplearn").rglob("*") if path.is_file())
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize(
     "statements",
     [

@@ -29,6 +29,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_database_of_another_version(run, path: Path, change: str) -> None:
     made, version = CHANGES[change]

@@ -265,6 +265,7 @@ def test_every_form_of_rounds_depends_on_partitions_and_on_no_worker(
     assert models(run_as(job, workers, replace(FORMS[form], reduce=reduction))) == expected_of("mlp", form)
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize(
     ("form", "judged", "reduction"),
     covering(["gradients of batches", "momentum of batches"], [(1, 0), (None, 2)], REDUCTIONS),
@@ -580,7 +581,7 @@ LOST_OF_MANY = [
 ]
 
 
-@pytest.mark.examples(10)
+@pytest.mark.examples(5)
 @pytest.mark.parametrize(("lost", "kept", "before"), covering(LOST, (True, False), (True, False)))
 def test_workers_lost_in_every_kind_of_step_cost_time_and_no_bit(
     lost: tuple[str, Reduction, int | None], kept: bool, before: bool
@@ -594,7 +595,7 @@ def test_workers_lost_in_every_kind_of_step_cost_time_and_no_bit(
     assert models(results) == expected(5, patience)
 
 
-@pytest.mark.examples(9)
+@pytest.mark.examples(5)
 @pytest.mark.parametrize(
     ("form", "lost", "kept"), covering(["gradients of batches", "momentum of batches"], LOST_OF_MANY, (True, False))
 )

@@ -123,6 +123,7 @@ def test_models_depend_neither_on_parts_nor_on_what_a_schedule_knows(parts: int,
     assert models(run(job, 3, parts, exact=exact, epoch_rounds=1)) == expected("logistic", 4)
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(("case", "most"), [("logistic", 1), ("softmax, patience", 2), ("greedy", 4)])
 def test_steps_of_a_long_epoch_name_no_more_parts_than_those_since_a_state(
     monkeypatch: pytest.MonkeyPatch, case: str, most: int
@@ -355,7 +356,7 @@ class LosingRounds(Losing):
 KINDS = ("init", "work", "reduce", "judge", "update", "evaluate", "finish")
 
 
-@pytest.mark.examples(4)
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(
     ("kind", "kept", "before", "case"),
     covering(KINDS, (True, False), (True, False), ("logistic", "softmax, patience", "greedy")),

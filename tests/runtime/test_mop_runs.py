@@ -95,7 +95,7 @@ def serial(job: Job, unit: Unit, visits: Visits) -> UnitResult:
     return UnitResult(unit, trials, prepared.facts)
 
 
-@pytest.mark.examples(5)
+@pytest.mark.examples(3)
 @pytest.mark.parametrize(("name", "label", "patience", "folds"), CASES)
 def test_every_pack_is_serial_sgd_in_the_order_of_its_visits(
     name: str, label: Label, patience: int | None, folds: int

@@ -226,7 +226,7 @@ def test_nobody_is_more_clocks_ahead_than_the_staleness() -> None:
             assert clocks == [6] * 5
 
 
-@pytest.mark.examples(4)
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("kind", ["init", "work", "push", "evaluate", "finish"])

@@ -85,6 +85,7 @@ def test_one_model_at_once(path: Path) -> None:
         assert told == {'unknown model "one"'}
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("before", ["SELECT 1", TRAIN.format("", "other")], ids=["first", "later"])
 @pytest.mark.parametrize("name", ["m", "n"])
 def test_a_transaction_that_began_before(path: Path, before: str, name: str) -> None:

@@ -55,7 +55,7 @@ def stored(learner: str, rest: str, database: Path | str = ":memory:") -> dict[s
         }
 
 
-@pytest.mark.examples(4)
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(
     ("name", "learner"),
     [

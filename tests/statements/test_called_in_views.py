@@ -43,6 +43,7 @@ READS: list[Callable[[grouplearn.Connection], Any]] = [
 ]
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("read", READS)
 def test_each_way_to_read_takes_the_model_of_the_view(con, read) -> None:
     values = read(con.execute(VIEW))

@@ -350,6 +350,7 @@ def began(run: durable.UnfinishedRun) -> str:
     return datetime.datetime.fromtimestamp(run.manifest.began).isoformat(" ", "seconds")
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("between", ["SELECT 1", "DROP MODEL m", "ALTER MODEL m RENAME TO n"])
 def test_the_model_that_was_there_is_replaced(path: Path, monkeypatch: pytest.MonkeyPatch, between: str) -> None:
     answer(path, NEWER.format(""))

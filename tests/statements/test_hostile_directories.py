@@ -163,6 +163,7 @@ def test_what_another_user_has_in_a_place_for_all_stays(tmp_path: Path, victim: 
     assert content(victim) == [path for path in before if not path.startswith(gone)]
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("kind", ["run", "durable"])
 @pytest.mark.parametrize("names", [("pid",), ("pid", "manifest"), ("manifest",)])
 def test_a_pipe_does_not_make_a_statement_wait(

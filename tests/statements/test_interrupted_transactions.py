@@ -106,7 +106,7 @@ def is_free(native: duckdb.DuckDBPyConnection) -> bool:
     return first != second
 
 
-@pytest.mark.examples(5)
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("error", CTRL_C)
 @pytest.mark.parametrize("when", ["before", "after", "aborted"])
 def test_of_begin(
@@ -126,7 +126,7 @@ def test_of_begin(
     assert identity(con) != before
 
 
-@pytest.mark.examples(4)
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("error", CTRL_C)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("skipped", [0, 1])
@@ -149,6 +149,7 @@ def test_of_commit(
     assert is_free(native)
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("error", CTRL_C)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_of_rollback_too(

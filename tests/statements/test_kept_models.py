@@ -89,7 +89,7 @@ def parts(con: Connection) -> list[list[Any]]:
     ]
 
 
-@pytest.mark.examples(5)
+@pytest.mark.examples(3)
 @pytest.mark.usefixtures("line")
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_a_group_that_fails_keeps_the_model_of_any_learner(con: Connection, tmp_path: Path, learner: str) -> None:

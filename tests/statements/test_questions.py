@@ -132,6 +132,7 @@ class Meanwhile:
     def ended(self) -> None: ...
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(
     ("made", "what"),
     [

@@ -77,7 +77,7 @@ READING: dict[str, tuple[Callable[[grouplearn.Connection, Path], object], Any, s
 }
 
 
-@pytest.mark.examples(9)
+@pytest.mark.examples(4)
 @pytest.mark.parametrize("reading", READING)
 def test_what_is_read_is_one_model(
     con: grouplearn.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reading: str

@@ -86,6 +86,7 @@ def pairs(turns: list[tuple[UnitResult, ...]], unit: int) -> list[tuple[float, f
 LABELLED = "PREDICT y FEATURES (zscore(a, b)) FROM t GROUP BY g"
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(
     "what",
     [
@@ -102,7 +103,7 @@ def test_every_group_has_a_model_before_any_has_all_of_the_time(con: grouplearn.
     assert {status for (status,) in rows(con, "SELECT status FROM m")} == {"stopped"}
 
 
-@pytest.mark.examples(6)
+@pytest.mark.examples(3)
 @pytest.mark.parametrize(
     ("seconds", "what", "options"),
     [

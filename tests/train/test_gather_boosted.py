@@ -125,7 +125,7 @@ GRIDS: dict[str, tuple[Config, ...]] = {
 }
 
 
-@pytest.mark.examples(12)
+@pytest.mark.examples(6)
 @pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("label", METRIC)
 def test_together_is_alone(label: Label, grid: str, alone: list[int]) -> None:
@@ -134,7 +134,7 @@ def test_together_is_alone(label: Label, grid: str, alone: list[int]) -> None:
         assert len(set(alone)) <= {NUMBER: 0, TWO_CLASSES: 3, SEVERAL_CLASSES: 3}[label]
 
 
-@pytest.mark.examples(12)
+@pytest.mark.examples(6)
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("label", METRIC)
@@ -145,7 +145,7 @@ def test_rows_of_all_kinds(label: Label, seed: int, weights: bool) -> None:
     assert_as_alone(changed(given, class_weight="balanced", holds_out=False))
 
 
-@pytest.mark.examples(4)
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("metric", ["log_loss", "auc", "accuracy", "f1"])
 @pytest.mark.parametrize("label", [TWO_CLASSES, SEVERAL_CLASSES])
 def test_curves_of_any_metric(label: Label, metric: str) -> None:
@@ -161,6 +161,7 @@ def test_curves_of_numbers(metric: str) -> None:
     assert_as_alone(a_job(NUMBER, ({"alpha": 0.3}, {"alpha": 0.7, "objective": "quantile"}), metric=metric))
 
 
+@pytest.mark.examples(5)
 @pytest.mark.parametrize(
     "objective",
     ["regression_l1", "huber", "fair", "poisson", "quantile", "mape", "gamma", "tweedie", "cross_entropy"],

@@ -300,6 +300,7 @@ def test_labels_whose_squares_are_none_fail_their_group(y: list[float], weight: 
         assert ready(a_job).train.n_rows == 3
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize(
     "learner",
     [

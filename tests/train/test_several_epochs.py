@@ -40,7 +40,7 @@ def trained(con: grouplearn.Connection, case: str, validate: str) -> list[object
     return [repr(con.execute(f"{view} ORDER BY ALL").fetchall()) for view in views]
 
 
-@pytest.mark.examples(7)
+@pytest.mark.examples(4)
 @pytest.mark.parametrize("validate", ["VALIDATE NONE", "VALIDATE SAMPLE 20%"])
 @pytest.mark.parametrize("case", CASES)
 def test_epochs_in_one_call_are_those_of_as_many_calls(

@@ -330,6 +330,7 @@ def test_many_categories_take_a_part_of_the_memory_that_their_codes_would(
     assert most < 2 * codes.nbytes
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(("name", "workers"), [("group_task_parallel", 1), ("coordinate_descent", 2)])
 @pytest.mark.parametrize("selection", ["cyclic", "greedy"])
 def test_the_columns_of_the_next_block_are_read_while_the_present_one_is_worked_on(

@@ -65,6 +65,7 @@ def kept(con: grouplearn.Connection, text: str) -> list[tuple[Any, ...]]:
     return con.execute(MODELS).fetchall()
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize("name", [name for name in OF_ROWS if name not in ("kmeans", "pca")])
 def test_of_one_configuration(con: grouplearn.Connection, name: str) -> None:
     learner = registry.learner(name)
@@ -78,7 +79,7 @@ def test_of_one_configuration(con: grouplearn.Connection, name: str) -> None:
     assert con.execute("SELECT count(*) FROM m WHERE n_valid = 0 AND status = 'done'").fetchone() != (0,)
 
 
-@pytest.mark.examples(5)
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("name", OF_ROWS)
 def test_of_several_configurations(con: grouplearn.Connection, name: str) -> None:
     learner = registry.learner(name)

@@ -135,6 +135,7 @@ def test_evaluate_says_what_the_model_table_says(con: grouplearn.Connection, lea
         ]
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(
     ("type_", "given", "classes"),
     [
@@ -170,7 +171,7 @@ FROM range(400) r(i)
 """
 
 
-@pytest.mark.examples(8)
+@pytest.mark.examples(4)
 @pytest.mark.parametrize("groups", ["", "GROUP BY g"])
 @pytest.mark.parametrize(
     "learner",
@@ -212,7 +213,7 @@ def test_a_class_without_weight_is_no_class(con: grouplearn.Connection, learner:
 NANOSECONDS = "make_timestamp_ns(1577836800000000000 + i % 2)"
 
 
-@pytest.mark.examples(4)
+@pytest.mark.examples(3)
 @pytest.mark.parametrize(
     ("label", "lesser", "greater", "parameter"),
     [

@@ -61,6 +61,7 @@ def test_a_series_alone_is_as_among_others_and_in_any_order_of_rows(con: grouple
         assert components(con, "shuffled") == parts
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_a_shifted_clock_and_other_types_of_time_give_the_same_forecasts(
     con: grouplearn.Connection, learner: str
@@ -82,6 +83,7 @@ def test_a_shifted_clock_and_other_types_of_time_give_the_same_forecasts(
         assert [row[3:] for row in forecasts(con, name)] == expected, name
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_every_client_and_every_copy_forecasts_alike(con: grouplearn.Connection, learner: str, tmp_path: Path) -> None:
     path = str(tmp_path / "sales.duckdb")
@@ -115,6 +117,7 @@ def test_every_client_and_every_copy_forecasts_alike(con: grouplearn.Connection,
         assert parts is None or components(elsewhere, "m") == parts
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_windows_are_judged_by_models_of_what_lies_before(con: grouplearn.Connection, learner: str) -> None:
     def judged(name: str, source: str, windows: str) -> np.ndarray:
@@ -164,6 +167,7 @@ def test_a_series_goes_on_as_a_longer_horizon_would_have_stored(
     np.testing.assert_allclose(*numbers, rtol=1e-9)
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize(
     ("errors", "trend", "seasonality"),
     [

@@ -54,7 +54,7 @@ ALIKE = {
 RESTS = ("", "VALIDATE SAMPLE 20%", "VALIDATE FOLDS 3 REFIT")
 
 
-@pytest.mark.examples(3)
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(("item", "rest"), every_other(product(ALIKE, RESTS)))
 def test_a_list_of_one_element_has_the_model_of_its_element_bit_for_bit(item: str, rest: str) -> None:
     with connected() as con:
@@ -223,6 +223,7 @@ def test_many_rows_of_a_list_are_wide_and_never_dense() -> None:
         assert far[0] < 1e-9
 
 
+@pytest.mark.examples(1)
 @pytest.mark.parametrize("item", ["multihot(l)", "hash(l, 9)", "sparse(l, [1.0 FOR x IN l], 20)"])
 def test_groups_with_lists_that_failed_are_trained_again(item: str) -> None:
     with grouplearn.connect(progress=False) as con:

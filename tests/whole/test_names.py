@@ -176,6 +176,7 @@ def test_a_resumed_run_keeps_where_its_train_looked(tmp_path: Path, monkeypatch:
         assert rows(con, "SELECT search_path FROM grouplearn.models") == [([{"database": "shop", "schema": "main"}],)]
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize(
     "path",
     [
@@ -329,6 +330,7 @@ def test_a_model_is_found_as_its_view_is(
     assert slope_of(named, model, slope) == slope
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize(
     ("path", "model", "meant"),
     [
@@ -368,6 +370,7 @@ def test_a_transactions_own_models_come_where_names_are_looked_for(named: groupl
     assert rows(named, value.format("shop.m")) == [(2,)]
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(("one", "other"), [("ä", "Ä"), ("straße", "strasse"), ("\u017f", "s")])
 def test_names_that_duckdb_tells_apart_are_told_apart(one: str, other: str) -> None:
     """DuckDB takes A to Z for a to z, and no other letters for each other."""

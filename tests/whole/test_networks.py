@@ -121,6 +121,7 @@ def test_bytes_and_lists_of_the_same_values_predict_the_same(pictures: grouplear
     assert pictures.execute("SELECT prediction FROM m_predict(lists)").fetchall() == by_bytes
 
 
+@pytest.mark.examples(3)
 @pytest.mark.parametrize(
     ("clauses", "kind"),
     [

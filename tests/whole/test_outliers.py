@@ -86,6 +86,7 @@ def test_linear_regression_with_l1_of_few_rows_ends_at_the_least_objective(
     assert shown == pytest.approx([0.5 * error @ error + 0.3 * np.abs(weights).sum()] * groups, rel=1e-6)
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize(
     ("learner", "rows", "columns", "l1", "least"),
     [

@@ -170,6 +170,7 @@ DAMAGED = (
 )
 
 
+@pytest.mark.examples(4)
 @pytest.mark.parametrize("options", DAMAGED)
 def test_options_that_train_could_not_have_written_are_damage(con: Any, options: str) -> None:
     con.execute(TRAIN.format("linear_regression"))

@@ -195,6 +195,7 @@ def test_a_model_says_so_where_its_learner_is_not_known(tmp_path: Path, median: 
     assert len(answer(path, "EVALUATE MODEL m ON visits")) == 3
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("kind", ["native", "safetensors", "sql", "onnx"])
 def test_it_is_exported(con: grouplearn.Connection, tmp_path: Path, kind: str) -> None:
     trained(con, "seed = 1")

@@ -52,6 +52,7 @@ SAME = [
 ]
 
 
+@pytest.mark.examples(8)
 @pytest.mark.parametrize(("feature", "source", "meaning"), SAME)
 def test_a_feature_means_the_same_for_rows_from_elsewhere(
     con: Connection, feature: str, source: str, meaning: str

@@ -107,7 +107,7 @@ BESIDE_WIDE = {
 RESTS = ("", "VALIDATE SAMPLE 30%", "VALIDATE FOLDS 3")
 
 
-@pytest.mark.examples(8)
+@pytest.mark.examples(4)
 @pytest.mark.parametrize(
     ("name", "options", "rest", "features"),
     [

@@ -96,6 +96,7 @@ def test_the_macro_adds_leaves_as_predict_does(learner: str) -> None:
     assert differ == (900, 0)
 
 
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("groups", ["id % 3", "id // 30"], ids=["large", "small"])
 @pytest.mark.parametrize("metric", ["auc", "pr_auc"])
 def test_the_curve_of_a_forest_ends_at_the_metric_of_its_model(metric: str, groups: str) -> None:

@@ -66,7 +66,7 @@ def test_order_and_types_of_rows_do_not_matter(con: grouplearn.Connection, learn
     assert trained(con, learner, source, "VALIDATE NONE") == trained(con, learner, more="VALIDATE NONE")
 
 
-@pytest.mark.examples(4)
+@pytest.mark.examples(2)
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize("more", ["WITH (workers = 1)", "WITH (workers = 3)", "WITH (operator = 'gap', workers = 2)",
                                   "WITH (operator = 'model_task_parallel', workers = 2)"])  # fmt: skip
