@@ -1,6 +1,5 @@
 """Compiled kernels of every kind that this processor runs; a checkout has only the best one from the start."""
 
-import fcntl
 import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,10 +7,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 from grouplearn.kernels.build import builds, compiling
+from helpers.one_at_a_time import one_at_a_time
 from helpers.thorough import THOROUGH
-
-#: Where tests keep what they compile, beside the checkout's own, which are optimized as users have them.
-FOLDER = Path(__file__).parents[2] / "build" / "kernels"
 
 
 @functools.cache
@@ -21,17 +18,15 @@ def compiled() -> Mapping[str, Path]:
     A third of the time compiles them with few optimizations, none of which may change a bit; ``make thorough`` has all.
     """
     names = builds.available()
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with (FOLDER / "lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with one_at_a_time("kernels") as folder:
         if THOROUGH:
             compiling.compile_builds(names)
-        return {name: _library(name) for name in names}
+        return {name: _library(name, folder) for name in names}
 
 
-def _library(build: str) -> Path:
-    own = compiling.path_of(build)
-    quick = FOLDER / own.name
+def _library(build: str, folder: Path) -> Path:
+    """Return the checkout's own library, which is optimized as users have it, or one in the folder."""
+    own, quick = compiling.path_of(build), compiling.path_of(build, folder)
     if compiling.is_built_from(own, compiling.fingerprint()):
         return own
     if not compiling.is_built_from(quick, compiling.fingerprint()):

@@ -1,5 +1,6 @@
 """Builds of the extension for the tests, and the shells of PyPI that they are tested in."""
 
+import functools
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.one_at_a_time import one_at_a_time
 from helpers.overlay import overlay
 
 from grouplearn.frontends.native import launch
@@ -23,10 +25,12 @@ TRAIN = "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM t GRO
 COUNT = "SELECT count(*) AS n FROM m;"
 
 
+@functools.cache
 def built(version: str) -> Path:
     """Return the build for a DuckDB version; a machine that cannot build skips, and says why."""
     try:
-        return build(version)
+        with one_at_a_time("extension"):
+            return build(version)
     except BuildError as error:
         pytest.skip(f"the extension cannot be built here: {error}")
 
