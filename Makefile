@@ -57,9 +57,9 @@ types: $(STAMP)  ## strict mypy
 contracts: $(STAMP)  ## imports go downward only
 	$(BIN)/lint-imports
 
-# A third of their time tests wait for processes that begin or end: three files at a time keep two cores busy.
-unit: $(STAMP)  ## the tests, three files at a time
-	$(BIN)/python -m pytest -n 3 --dist loadfile
+# A third of their time tests wait for processes that begin or end: four files at a time keep two cores busy.
+unit: $(STAMP)  ## the tests, four files at a time
+	$(BIN)/python -m pytest -n 4 --dist loadfile
 
 thorough: $(STAMP)  ## the tests with every case, of which `make test` tries some where each trains models or starts a cluster (nightly)
 	GROUPLEARN_THOROUGH=1 $(BIN)/python -m pytest -n 2 --dist loadfile

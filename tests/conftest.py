@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import one_cluster
+from helpers import scopes
 from helpers.thorough import left_out
 from hypothesis import settings
 from threadpoolctl import ThreadpoolController
@@ -39,13 +39,15 @@ if "GROUPLEARN_EXPLORE" not in os.environ and importlib.util.find_spec("hypothes
 
 #: The files that take longest: where two run at a time, none of them is to begin when the others have ended.
 LONGEST = (
-    "slt", "docs", "same_model", "ray_steps", "hostile_files", "durable", "prediction",
-    "rules", "kept_models", "same_bits", "ray_faults", "classes", "outside", "snapshots", "faults", "sql_prediction",
-    "every_pair", "stored_rows", "searching", "coordinate_runs", "dbt", "exports", "coordinate_descent", "durable_inside",
-    "networks", "names", "ray_neighbours", "model", "all_rows", "evaluation", "gather_boosted", "wide", "conformance",
-    "interrupts", "adbc", "models_of_few_rows", "mop_ray", "changed_names", "stock_shell", "plain_python", "typed", "nested",
-    "coordinate_ray", "pushes_ray", "lists", "outliers", "averaging_runs", "tied_trees", "several_epochs", "ray_directories",
-    "own_learners", "closing", "magics", "shell", "ray_address", "pages", "durable_runs", "other_versions",
+    "slt", "ray_steps", "typed", "every_pair", "forecasts", "docs", "ray_faults", "stock_shell", "durable",
+    "durable_runs", "nested", "hostile_files", "expressions", "prediction", "exports", "plain_python", "dbt",
+    "names", "magics", "predicting", "rules", "damaged", "ray_neighbours", "faults", "classes", "lists",
+    "searching", "outside", "model", "durable_inside", "trust", "coordinate_descent", "other_versions", "ray",
+    "kept_models", "stored_rows", "same_model", "channel", "networks", "coordinate_runs", "same_bits", "evaluation",
+    "wide_weights", "conformance", "changed_names", "averaging_runs", "interrupts", "own_learners", "pages", "fans",
+    "adbc", "gang_members", "snapshots", "wide", "shell", "sql_prediction", "durable_searches", "all_rows",
+    "ray_directories", "gather_boosted", "hostile_runs", "damaged_exports", "outliers", "model_names", "end_to_end",
+    "looks", "replayed_names", "ray_address", "extract", "own_encoders",
 )  # fmt: skip
 
 
@@ -56,12 +58,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Hand out files, but those that share a cluster as one."""
+    """Hand out files, but those that share a cluster as one, and one of many scripts in parts."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByClusters(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return one_cluster.scope(super()._split_scope(nodeid))
+            return scopes.scope(nodeid)
 
     return ByClusters(config, log) if config.getoption("dist") == "loadfile" else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from helpers import one_cluster
+from helpers import scopes
 
 from grouplearn.runtime.ray.runtime import RayRuntime
 from grouplearn.runtime.runtimes import runtime
@@ -18,5 +18,5 @@ def on_ray() -> RayRuntime:
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    if item.path.stem in one_cluster.FILES and (nextitem is None or nextitem.path.stem not in one_cluster.FILES):
+    if item.path.stem in scopes.ONE_CLUSTER and (nextitem is None or nextitem.path.stem not in scopes.ONE_CLUSTER):
         RayRuntime().shutdown()

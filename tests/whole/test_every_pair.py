@@ -47,7 +47,8 @@ def statement(learner: Learner, operator: str, more: str = "", epochs: int = 3) 
     """Return a TRAIN of the learner's simplest label, as short as its hyperparameters allow."""
     label = simplest(learner.declaration.labels)
     label = f"PREDICT {'y > 4' if label.has_classes else 'y'} AS label" if label.is_given else ""
-    short = {"num_iterations": 3, "min_data_in_leaf": 5}
+    trees, arima = {"num_iterations": 3, "min_data_in_leaf": 5}, {"p": 1, "d": 0, "q": 0}
+    short = {**trees, **arima, "batches_per_epoch": 5, "hidden_units": 8, "n_samples": 20}
     options = [
         f"{each.name} = {short[each.name]}" for each in learner.declaration.hyperparameters if each.name in short
     ]
