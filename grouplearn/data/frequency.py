@@ -5,7 +5,7 @@ from __future__ import annotations
 import calendar
 import datetime
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -16,6 +16,8 @@ UNITS: tuple[Unit, ...] = get_args(Unit)
 #: With time zone.
 ZONED = "TIMESTAMP WITH TIME ZONE"
 DAY_IN_MICROSECONDS = 86_400_000_000
+#: The most microseconds from one unit to the next.
+_LONGEST = {"month": 31 * DAY_IN_MICROSECONDS, "day": DAY_IN_MICROSECONDS, "business_day": 3 * DAY_IN_MICROSECONDS}
 _EPOCH, _MONDAY = "DATE '1970-01-01'", "DATE '1970-01-05'"
 
 
@@ -23,8 +25,9 @@ _EPOCH, _MONDAY = "DATE '1970-01-01'", "DATE '1970-01-05'"
 class Frequency:
     """A step is ``every`` units long; step 0 is ``offset`` units after 1970-01-01, of business days after 1970-01-05.
 
-    ``day`` is the day at which a month's step lies, the last one in shorter months. ``zone`` is the time zone in which
-    timestamps with time zone have months and days; shorter steps are of UTC, as clocks are put back and forward.
+    ``day`` is the day at which a month's step lies, the last one in shorter months; ``time_of_day`` the time at which steps of
+    whole days lie, in microseconds. ``zone`` is the time zone in which timestamps with time zone have months and days; shorter
+    steps are of UTC, as clocks are put back and forward.
     """
 
     unit: Unit = "day"
@@ -32,6 +35,7 @@ class Frequency:
     offset: int = 0
     day: int = 1
     zone: str = "UTC"
+    time_of_day: int = 0
 
     @classmethod
     def of(cls, options: Iterable[tuple[str, Any]]) -> Frequency:
@@ -50,22 +54,35 @@ class Frequency:
         return (moment.utcoffset() or datetime.timedelta()) // datetime.timedelta(microseconds=1)
 
     def step(self, kind: str) -> tuple[str, str]:
-        """Return the SQL around a time of a DuckDB type: its step as DOUBLE, not a whole number between two steps."""
-        before, after = ("(\n", f"\n) AT TIME ZONE {literal(self.clock)}") if kind == ZONED else ("\n", "\n")
+        """Return the SQL around a time of a DuckDB type: its step as DOUBLE, not a whole number between two steps.
+
+        Times of other types are cast, texts too.
+        """
         match self.unit:
-            case "month" | "day":
-                before, after = f"date_diff('{self.unit}', {_EPOCH}, {before}", f"{after})"
-            case "business_day":
-                # A day of a weekend lies between Friday and Monday.
-                number = f"floor(date_diff('day', {_MONDAY}, t) / 7) * 5 + least(isodow(t) - 1, 4.5)"
-                before, after = f"list_transform([{before}", f"{after}], lambda t: {number})[1]"
+            case "number":
+                before, after = "(\n", "\n)"
             case "microsecond":
-                before, after = f"epoch_us({before}", f"{after})"
-        return f"(CAST(({before}", f"{after}) AS DOUBLE) - {self.offset}) / {self.every}"
+                before, after = "epoch_us(CAST((\n", f"\n) AS {_moment(kind)}){self._by_clock(kind)})"
+            case _:
+                unit = self._in_units(f"t{self._by_clock(kind)}")
+                # Months and days have times between them, too: n is the unit that a time is in.
+                beside = f"epoch_us(t) - epoch_us({self._lies_at('n', _moment(kind))})"
+                number = f"list_transform([{unit}], lambda n: n + ({beside}) / {_LONGEST[self.unit]})[1]"
+                before, after = "list_transform([CAST((\n", f"\n) AS {_moment(kind)})], lambda t: {number})[1]"
+        return f"(CAST({before}", f"{after} AS DOUBLE) - {self.offset}) / {self.every}"
 
     def time(self, step: str, kind: str) -> str:
         """Return the SQL of the time of a whole step, in a DuckDB type."""
-        units = f"CAST(({step}) * {self.every} + {self.offset} AS BIGINT)"
+        return self._lies_at(f"CAST(({step}) * {self.every} + {self.offset} AS BIGINT)", kind)
+
+    def _in_units(self, t: str) -> str:
+        """Return the SQL of the whole month or day that a timestamp is in, a weekend in Friday."""
+        if self.unit == "business_day":
+            return f"floor(date_diff('day', {_MONDAY}, {t}) / 7) * 5 + least(isodow({t}) - 1, 4)"
+        return f"date_diff('{self.unit}', {_EPOCH}, {t})"
+
+    def _lies_at(self, units: str, kind: str) -> str:
+        """Return the SQL of the time at so many whole units, in a DuckDB type."""
         match self.unit:
             case "month":
                 found = f"(DATE '1970-01-{self.day:02}' + to_months(CAST({units} AS INTEGER)))"
@@ -78,9 +95,14 @@ class Frequency:
                 found = f"make_timestamp({units})"
             case _:
                 found = units
+        if self.time_of_day:
+            found = f"({found} + to_microseconds({self.time_of_day}))"
         if kind == ZONED:
-            return f"(CAST({found} AS TIMESTAMP) AT TIME ZONE {literal(self.clock)})"
+            return f"(CAST({found} AS TIMESTAMP){self._by_clock(kind)})"
         return f"CAST({found} AS {kind})"
+
+    def _by_clock(self, kind: str) -> str:
+        return f" AT TIME ZONE {literal(self.clock)}" if kind == ZONED else ""
 
     def text(self, step: int) -> str:
         """Return the time of a step as text, of timestamps with time zone in their zone."""
@@ -89,18 +111,24 @@ class Frequency:
             case "month":
                 year, month = divmod(units, 12)
                 last = calendar.monthrange(1970 + year, month + 1)[1]
-                return f"{datetime.date(1970 + year, month + 1, min(self.day, last))}"
+                return self._at_time(datetime.date(1970 + year, month + 1, min(self.day, last)))
             case "day":
-                return f"{_epoch() + datetime.timedelta(units)}"
+                return self._at_time(_epoch() + datetime.timedelta(units))
             case "business_day":
                 weeks, days = divmod(units, 5)
-                return f"{_epoch() + datetime.timedelta(4 + 7 * weeks + days)}"
+                return self._at_time(_epoch() + datetime.timedelta(4 + 7 * weeks + days))
             case "microsecond":
                 moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=units)
                 if self.clock == self.zone:
                     return f"{moment}"
                 return f"{moment.replace(tzinfo=datetime.UTC).astimezone(_time_zone(self.zone))}"
         return str(units)
+
+    def _at_time(self, day: datetime.date) -> str:
+        """Return the text of a day, with the time of day unless that is midnight."""
+        if not self.time_of_day:
+            return f"{day}"
+        return f"{datetime.datetime.combine(day, datetime.time()) + datetime.timedelta(microseconds=self.time_of_day)}"
 
     @property
     def words(self) -> str:
@@ -126,7 +154,12 @@ class Frequency:
     @property
     def options(self) -> Mapping[str, int | str]:
         """The options of the encoder's call."""
-        return {"unit": self.unit, "every": self.every, "offset": self.offset, "day": self.day, "zone": self.zone}
+        return asdict(self)
+
+
+def _moment(kind: str) -> str:
+    """Return the type of times in which steps are looked for, whatever that of their column."""
+    return kind if kind == ZONED else "TIMESTAMP"
 
 
 def _epoch() -> datetime.date:

@@ -153,18 +153,17 @@ class SeriesBinder:
         zone = str(self.checker.rows("SELECT current_setting('TimeZone')")[0][0]) if kind == ZONED else "UTC"
         seen = self._seen(time, kind, zone)
         instants = self._seen(time, kind, "UTC") if zone != "UTC" else seen
-        if (instants.at_midnight, instants.is_daily) > (seen.at_midnight, seen.is_daily):
+        if instants.days > seen.days:
             seen, zone = instants, "UTC"
         if given is not None:
             return self._as_given(given, seen, instants, zone)
         unit: Unit
         if seen.is_monthly:
             unit, every, first = "month", seen.every_months, seen.first_month
-        elif not seen.at_midnight:
-            counted = seen if seen.is_daily else instants
-            unit, every, first = "microsecond", counted.every_microseconds, counted.first_microsecond
+        elif not seen.is_daily:
+            unit, every, first = "microsecond", instants.every_microseconds, instants.first_microsecond
         elif seen.every_days == 1 and not seen.has_weekends and seen.n_times >= _WORKING_DAYS:
-            return Frequency("business_day", zone=zone)
+            return Frequency("business_day", zone=zone, time_of_day=seen.time_of_day)
         else:
             unit, every, first = "day", seen.every_days, seen.first_day
         found = _aligned(unit, every, first, seen, zone)
@@ -204,14 +203,16 @@ class SeriesBinder:
         numbers["microsecond"] = "epoch_us(t)"
         columns = ", ".join(f"{sql} AS {unit}, min({sql}) OVER () AS least_{unit}" for unit, sql in numbers.items())
         times = (f"SELECT moment, moment{at} AS t FROM (", *distinct, ") WHERE isfinite(moment)")
-        rows = (f"SELECT moment, t, {columns} FROM (", *times, ")")
+        # Some clocks are put forward at midnight, and the day begins at 1:00.
+        clock = "min(epoch_us(t) - epoch_us(date_trunc('day', t))) OVER () AS clock, max(day(t)) OVER () AS latest"
+        rows = (f"SELECT moment, t, {clock}, {columns} FROM (", *times, ")")
         read = [
             "count(*)",
-            # Some clocks are put forward at midnight, and the day begins at 1:00.
-            f"coalesce(bool_and(moment = CAST(CAST(t AS DATE) AS TIMESTAMP){at}), true)",
-            "count(DISTINCT day(t))",
+            f"coalesce(bool_and(moment = (CAST(t AS DATE) + to_microseconds(clock)){at}), true)",
+            "coalesce(any_value(clock), 0)",
+            "coalesce(bool_and(day(t) = least(latest, day(last_day(t)))), false)",
             "coalesce(bool_and(CAST(t AS DATE) = last_day(t)), false)",
-            "coalesce(max(day(t)), 1)",
+            "coalesce(any_value(latest), 1)",
             "coalesce(bool_or(isodow(t) > 5), false)",
             *(part for unit in numbers for part in (_GCD.format(unit), f"coalesce(min({unit}), 0)")),
             "coalesce(max(microsecond), 0)",
@@ -221,7 +222,7 @@ class SeriesBinder:
     def _as_given(self, given: Sql, seen: _Times, instants: _Times, zone: str) -> Frequency:
         text = given.text.strip().strip("'").casefold().replace("_", " ")
         if text in ("business day", "business days", "1 business day"):
-            return Frequency("business_day", zone=zone)
+            return Frequency("business_day", zone=zone, time_of_day=seen.time_of_day)
         parts = [f"date_part('{part}', i)" for part in ("year", "month", "day")]
         clock = "epoch_us(i - to_months(CAST(12 * y + m AS INTEGER)) - to_days(CAST(d AS INTEGER)))"
         cast = "CASE WHEN typeof(v) IN ('INTERVAL', 'VARCHAR') THEN TRY_CAST(CAST(v AS VARCHAR) AS INTERVAL) END"
@@ -238,7 +239,7 @@ class SeriesBinder:
                 message, given.span, "For example INTERVAL 1 MONTH, INTERVAL 7 DAYS, 'business day'."
             )
         unit = positive[0]
-        if unit == "day" and not seen.at_midnight:
+        if unit == "day" and not seen.is_daily:
             unit, sizes["microsecond"] = "microsecond", days * DAY_IN_MICROSECONDS
         counted = instants if sizes["microsecond"] % DAY_IN_MICROSECONDS else seen
         first = {"month": seen.first_month, "day": seen.first_day, "microsecond": counted.first_microsecond}[unit]
@@ -247,11 +248,15 @@ class SeriesBinder:
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """Distinct times: the widest steps in months, days and microseconds on whose grid all lie, and the first of each."""
+    """Distinct times: the widest steps in months, days and microseconds on whose grid all lie, and the first of each.
+
+    ``is_daily``: all have the same ``time_of_day``; ``on_one_day``: of months they have the same day, or the last.
+    """
 
     n_times: int
-    at_midnight: bool
-    n_days: int
+    is_daily: bool
+    time_of_day: int
+    on_one_day: bool
     at_month_ends: bool
     latest_day: int
     has_weekends: bool
@@ -264,20 +269,20 @@ class _Times:
     last_microsecond: int
 
     @property
-    def is_daily(self) -> bool:
-        """Whether all times are the same time of the day."""
-        return self.at_midnight or self.every_microseconds % DAY_IN_MICROSECONDS == 0
+    def days(self) -> tuple[bool, bool]:
+        """Whether all times are days, and begin at midnight."""
+        return self.is_daily, self.is_daily and self.time_of_day == 0
 
     @property
     def is_monthly(self) -> bool:
         """Whether all times are the same day of months, or their last."""
-        return self.at_midnight and self.n_times > 1 and (self.n_days == 1 or self.at_month_ends)
+        return self.is_daily and self.n_times > 1 and self.on_one_day
 
 
 def _aligned(unit: Unit, every: int, first: int, seen: _Times, zone: str) -> Frequency:
     """Return the frequency whose grid has the first time."""
-    every = max(1, every)
-    return Frequency(unit, every, first % every, 31 if seen.at_month_ends else seen.latest_day, zone)
+    every, day = max(1, every), 31 if seen.at_month_ends else seen.latest_day
+    return Frequency(unit, every, first % every, day, zone, 0 if unit == "microsecond" else seen.time_of_day)
 
 
 def _microseconds(frequency: Frequency) -> int:

@@ -11,7 +11,7 @@ from grouplearn.data.encoding.encoder import FittedItem, NoForm, OnnxGraph
 from grouplearn.data.encoding.encoder_calls import EncoderCall, EncoderOption, OptionValue
 from grouplearn.data.encoding.numbers import Number
 from grouplearn.data.encoding.types import is_time, is_whole
-from grouplearn.data.frequency import UNITS, Frequency
+from grouplearn.data.frequency import DAY_IN_MICROSECONDS, UNITS, Frequency
 
 #: Whole numbers that doubles have.
 _MOST = 2**53
@@ -32,6 +32,14 @@ class Step(Number):
                 "day", "whole", "the day of the month at which a step of months lies", default=1, low=1, high=31
             ),
             EncoderOption("zone", "text", "the time zone of timestamps with time zone", default="UTC"),
+            EncoderOption(
+                "time_of_day",
+                "whole",
+                "the time at which a step of days or months lies, in microseconds",
+                default=0,
+                low=0,
+                high=DAY_IN_MICROSECONDS - 1,
+            ),
         ),
     )
     taken: ClassVar[str] = "dates, timestamps and whole numbers"

@@ -61,8 +61,9 @@ class SeriesBatch:
         for number, count in _counted(of, ~np.isfinite(step)):
             flaws[number] = f"the time is NULL or infinite in {counted(count, 'row')}"
         for number, _ in _counted(of, ~whole & np.isfinite(step)):
-            near = frequency.text(math.floor(step[(of == number) & ~whole][0]))
-            flaws.setdefault(number, f"a time after {near} is between two steps of {frequency.words}")
+            near = frequency.text(math.floor(np.nanmin(step[(of == number) & ~whole])))
+            way = f": ORDER BY date_trunc('{frequency.unit}', ...)" if frequency.unit in ("month", "day") else ""
+            flaws.setdefault(number, f"a time after {near} is between two steps of {frequency.words}{way}")
         order = np.lexsort((step, of))
         step, y, of = step[order], y[order], of[order]
         same = np.zeros(step.size, np.bool_)
