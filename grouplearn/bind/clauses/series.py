@@ -82,7 +82,7 @@ class SeriesBinder:
         step = Feature((series.time,), Name(Step.name, span), call, span=span)
         if not self.learner.declaration.takes_panel:
             return (step,)
-        parts = [(types.as_text(key.stored.type), key.extract.text) for key in series.keys]
+        parts = [(types.as_key_text(key.stored.type), key.extract.text) for key in series.keys]
         texts = ", ".join(f"{before}{text}\n{after}" for (before, after), text in parts)
         span = series.keys[0].extract.span if series.keys else span
         keys = Sql(f"CAST(CAST([{texts}] AS VARCHAR[]) AS VARCHAR)", span)

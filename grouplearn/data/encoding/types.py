@@ -126,6 +126,15 @@ def as_text_of(type_name: str) -> tuple[str, str]:
     return "list_transform([(\n", f"\n)], lambda v: {before}{exactly('v', type_name)}{after})[1]"
 
 
+def as_key_text(type_name: str) -> tuple[str, str]:
+    """As ``as_text_of``, for keys: a value that the type does not have keeps its own text, so that it is not NULL."""
+    if not _CAST.match(type_name):
+        return as_text(type_name)
+    before, after = as_text(type_name)
+    text = f"coalesce({before}{exactly('v', type_name)}{after}, CAST(v AS VARCHAR))"
+    return "list_transform([(\n", f"\n)], lambda v: {text})[1]"
+
+
 def exactly(value: str, type_name: str) -> str:
     """Return SQL that casts a named value to a type, NULL if the type has no equal value."""
     cast, wide = f"TRY_CAST({value} AS {type_name})", _wide(type_name)

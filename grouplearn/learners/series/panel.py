@@ -17,7 +17,7 @@ from grouplearn.learners.contract.control import Boosted, Diverged, Gang, Interr
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import SamplingLearner
 from grouplearn.learners.gang_sockets import joined, rows_of_all
-from grouplearn.learners.series.batch import FittedSeries, SeriesBatch
+from grouplearn.learners.series.batch import BoolArray, FittedSeries, IntArray, SeriesBatch
 from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, Forecaster, frequency_of, state_of
 from grouplearn.models.state import State
 
@@ -48,28 +48,48 @@ class Panel:
         series, flaws = SeriesBatch.of_rows(x[:, 0], y, start, frequency_of(problem))
         if flaws:
             number, why = next(iter(flaws.items()))
-            raise Diverged(why if count == 1 else f"series {problem.series[number]}: {why}")
+            raise Diverged(_named(problem, count, number) + why)
         panel = cls(
             series,
             np.full((series.y.size, x.shape[1] - OWN), np.nan),
             np.full((count, horizon, x.shape[1] - OWN), np.nan),
         )
+        panel._refuse_twice(problem, others)
         for rows in (others, x):
             panel._put(rows)
         return panel
 
     def _put(self, rows: FloatArray) -> None:
         """Write the features of rows at their steps; steps before the first value and beyond the horizon have no place."""
+        of, place, known = self._places(rows)
+        past = known & (place < self.series.sizes[of])
+        self.past[self.series.start[of[past]] + place[past]] = rows[past, OWN:]
+        ahead = known & ~past
+        self.ahead[of[ahead], place[ahead] - self.series.sizes[of[ahead]]] = rows[ahead, OWN:]
+
+    def _places(self, rows: FloatArray) -> tuple[IntArray, IntArray, BoolArray]:
+        """Return the series of rows, their steps after its first, and whether these are steps of the past or the horizon."""
         series = self.series
         known = (rows[:, 1] >= 0) & (rows[:, 1] < series.n_series)
         of = np.where(known, rows[:, 1], 0).astype(np.int64)
         place = rows[:, 0] - series.first[of]
-        known &= (place >= 0) & (place == np.floor(place))
-        past = known & (place < series.sizes[of])
-        self.past[series.start[of[past]] + place[past].astype(np.int64)] = rows[past, OWN:]
-        after = place - series.sizes[of]
-        ahead = known & ~past & (after < self.ahead.shape[1])
-        self.ahead[of[ahead], after[ahead].astype(np.int64)] = rows[ahead, OWN:]
+        known &= (place >= 0) & (place == np.floor(place)) & (place < series.sizes[of] + self.ahead.shape[1])
+        return of, np.where(known, place, 0).astype(np.int64), known
+
+    def _refuse_twice(self, problem: Problem, rows: FloatArray) -> None:
+        """Raise Diverged for two rows without a value of one step, which may know different features."""
+        of, place, known = self._places(rows)
+        seen, count = np.unique(np.stack([of[known], place[known]]), axis=1, return_counts=True)
+        for number, step in seen[:, count > 1].T.tolist():
+            time = frequency_of(problem).text(int(self.series.first[number]) + step)
+            raise Diverged(
+                f"{_named(problem, self.series.n_series, number)}rows without a label have the same time {time}:"
+                " keep one of them, or name what tells series apart in GROUP BY or SERIES BY"
+            )
+
+
+def _named(problem: Problem, count: int, number: int) -> str:
+    return "" if count == 1 else f"series {problem.series[number]}: "
 
 
 class PanelLearner(Forecaster, SamplingLearner):
