@@ -285,6 +285,7 @@ def straggling(pace: Callable[[int, Step], float], workers: int = 8, **more: Any
     return simulate(operator, workers, lambda _: 0.0, costs=slow)
 
 
+@pytest.mark.examples(1)
 @pytest.mark.parametrize("items", [4, 8])
 def test_of_a_slow_worker_the_others_take_what_makes_it_as_fast_as_they_are(items: int) -> None:
     """One of eight is three times slower: at best all take 8 / (7 + 1/3) as long as eight even ones."""

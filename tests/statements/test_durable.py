@@ -115,8 +115,9 @@ def test_groups_whose_rows_lie_in_many_places_are_resumed(path: Path, monkeypatc
     assert answer(path, MODELS) == models
 
 
+@pytest.mark.examples(1)
 @pytest.mark.usefixtures("prompt_ledger")
-@pytest.mark.parametrize("deaths", [1, 4])
+@pytest.mark.parametrize("deaths", [4, 1])
 def test_packs_over_blocks_go_on_beside_fewer_others(path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int) -> None:
     """What a pack learns, and its folds' metrics, do not depend on the packs of its group that are left."""
     monkeypatch.setattr(physical, "BLOCK_ROWS", 32)
