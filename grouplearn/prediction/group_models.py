@@ -10,10 +10,10 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from grouplearn.catalog import artifacts
 from grouplearn.catalog.checks.damage import damaged
 from grouplearn.catalog.checks.invalid_rows import refuse_invalid_rows
 from grouplearn.catalog.records import ModelDefinition, StoredModel
+from grouplearn.catalog.rows import artifacts
 from grouplearn.catalog.schema import table
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.encoding.registry import widths_of

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from handmade import definition, entries, failed_outcome, group_outcome, outcome, rollup_groups, rollup_outcome
 
-from grouplearn.catalog import artifacts, models
+from grouplearn.catalog import models
 from grouplearn.catalog.models import load_definition
 from grouplearn.catalog.records import HyperparameterColumn, KeyColumn, ModelDefinition, RunOutcome, StoredModel
+from grouplearn.catalog.rows import artifacts
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.dataset import Group
 from grouplearn.data.tensors import tensor_bytes

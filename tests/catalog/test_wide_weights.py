@@ -16,7 +16,7 @@ import safetensors
 from helpers.thorough import every_other
 
 import grouplearn
-from grouplearn.catalog import artifacts
+from grouplearn.catalog.rows import artifacts
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding import wide
 from grouplearn.data.encoding.encoder import FittedItem

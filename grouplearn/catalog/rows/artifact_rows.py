@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from grouplearn.catalog.artifacts import StoredArtifact, store_weights
 from grouplearn.catalog.records import ModelDefinition, Outcome
+from grouplearn.catalog.rows.artifacts import StoredArtifact, store_weights
 from grouplearn.data.tensors import tensor_bytes
 from grouplearn.interrupting import with_checks
 from grouplearn.kernels import digests
