@@ -107,9 +107,49 @@ class StepsAhead:
                 steps[number] = self._of_rows(min(group), np.array([x[row][1] for row in own]), lists[number])
         return self._listed(con, steps, rows.field(_LEVEL))
 
+    def of_each(self, rows: Any, of: IntArray, x: Sequence[tuple[int, FloatArray]]) -> Any:
+        """Return the forecast of each row of lists of the rows of series, by the features of all later rows; NULL for rows of the
+        past and beyond the stored steps. The others are as in ``read_lists``."""
+        mean = np.full(of.size, np.nan)
+        for number in np.unique(of).tolist():
+            own = np.flatnonzero(of == number)
+            if (place := x[own[0]][0]) >= 0:
+                mean[own] = self._of_later(place, np.array([x[row][1] for row in own.tolist()]))
+        columns = {"prediction": pa.array(mean, mask=np.isnan(mean))}
+        fields = [*STEPS_TYPE.value_type]
+        each = [columns.get(field.name, pa.nulls(mean.size, field.type)) for field in fields]
+        bounds = np.cumsum([0, *np.bincount(of, minlength=len(rows))]).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(bounds), pa.StructArray.from_arrays(each, fields=fields)).cast(
+            STEPS_TYPE
+        )
+
+    def _of_later(self, place: int, x: FloatArray) -> FloatArray:
+        """Return the forecasts of rows with features ``x`` (n, d), of which a step without a row has those of the row before."""
+        tensors = self.groups[place].artifact.tensors
+        ends = tensors["first"] + tensors["size"] - 1
+        found, number = np.full(len(x), np.nan), int(np.nan_to_num(x[0, 1], nan=-1.0))
+        if not 0 <= number < ends.size:
+            return found
+        ahead = x[:, 0] - ends[number]
+        later = np.isfinite(ahead) & (ahead >= 1) & (ahead <= tensors["mean"].size // ends.size)
+        if later.any():
+            steps = ahead[later].astype(np.int64)
+            before = np.searchsorted(known := np.unique(steps), np.arange(1, steps.max() + 1), side="right") - 1
+            rows = np.array([np.flatnonzero(steps == step)[0] for step in known])
+            features = np.where((before >= 0)[:, None], x[later, OWN:][rows[before]], np.nan)
+            found[later] = self._values(place, number, features)[steps - 1]
+        return found
+
+    def _values(self, place: int, series: int, ahead: FloatArray) -> FloatArray:
+        """Return the values of the next steps of a series, by the features ``ahead`` (H, p)."""
+        try:
+            return cast(Forecaster, self.learner).values_ahead(self.groups[place].artifact, series, ahead)
+        except ValueError as error:
+            raise data_error(f'model "{self.definition.name}" cannot forecast these rows: {error}') from None
+
     def _of_rows(self, place: int, x: FloatArray, horizon: int | None) -> dict[str, Any] | None:
         """Return the end of a series and its forecasts by the features ``x`` (n, d) of steps to come."""
-        learner, artifact = cast(Forecaster, self.learner), self.groups[place].artifact
+        artifact = self.groups[place].artifact
         series = np.unique(x[:, 1:2])
         if series.size > 1:
             raise data_error("the rows of a list are of one series: forecast('model', list(r)) ... GROUP BY its keys")
@@ -126,10 +166,7 @@ class StepsAhead:
         ahead = np.full((count, features.shape[1]), np.nan)
         later &= step <= count
         ahead[step[later].astype(np.int64) - 1] = features[later]
-        try:
-            mean = learner.values_ahead(artifact, number, ahead)
-        except ValueError as error:
-            raise data_error(f'model "{self.definition.name}" cannot forecast these rows: {error}') from None
+        mean = self._values(place, number, ahead)
         stored = artifact.tensors["deviation"].reshape(ends.size, -1)[number]
         return {"last": ends[number], "mean": mean, "deviation": _grown(stored, count), "sampled": np.empty(0)}
 

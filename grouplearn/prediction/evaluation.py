@@ -16,6 +16,8 @@ from grouplearn.catalog.records import ModelDefinition, StoredModel
 from grouplearn.catalog.schema import table
 from grouplearn.catalog.views import select_list
 from grouplearn.data.encoding.types import as_text, as_text_of, uncollated
+from grouplearn.learners.registry import is_known, learner
+from grouplearn.learners.series.panel import OWN
 from grouplearn.models.definition import ROW
 from grouplearn.models.forms.form import FunctionSql
 from grouplearn.models.forms.routed import (
@@ -23,6 +25,7 @@ from grouplearn.models.forms.routed import (
     ROUTED,
     Extra,
     PredictedRows,
+    evaluated_row,
     level_names,
     level_sql,
     routed_cte,
@@ -32,7 +35,7 @@ from grouplearn.models.metrics.deviances import loss_sql, row_losses
 from grouplearn.models.metrics.metric import TARGET, Asked, Judged
 from grouplearn.sqltext import identifier, literal
 
-_WEIGHT = "__grouplearn_weight"
+_WEIGHT, _AHEAD = "__grouplearn_weight", "__grouplearn_ahead"
 _FUNCTION = FunctionSql("its SQL takes longer")
 _SUBQUERY = re.compile(r"\b(select|from|table|values)\b", re.IGNORECASE)
 
@@ -66,11 +69,15 @@ def evaluate_sql(
         definition = replace(definition, missing_group="parent")
     family = definition.family
     judged = family.judged(_asked(definition))
-    extras = _extras(definition, weighted=weighted)
+    extras: tuple[Extra, ...] = _extras(definition, weighted=weighted)
     rows = source_rows(source, where)
     asked = asks_predict(model) if level is None else None
     form, known = (model.form, model.id) if asked is None else (_FUNCTION, asked)
+    own = asked is not None and _takes_own_features(definition)
+    if own:
+        rows, extras = _with_own_features(definition, known, rows), (*extras, Extra(_AHEAD, _AHEAD))
     predicted = form.select(PredictedRows(definition, known, partial(_table, catalog, level), rows, extras))
+    predicted = _moved(predicted) if own else predicted
     others = (each.name for each in family.metrics if not each.row_loss)
     chosen = dict.fromkeys((*definition.metrics, *others))
     columns = [
@@ -92,6 +99,32 @@ def evaluate_sql(
     )
 
 
+def _takes_own_features(definition: ModelDefinition) -> bool:
+    """Return whether forecasts depend on features of the steps to come, and can be made again by those of the rows judged."""
+    known = is_known(definition.learner)
+    return known and getattr(learner(definition.learner), "takes_rows_ahead", False) and len(definition.items) > OWN
+
+
+def _with_own_features(definition: ModelDefinition, reference: str, rows: str) -> str:
+    """Return rows with forecasts by their own features, which the stored ones were not made of; NULL for rows of the past.
+
+    Before: rows. After: the rows of each series in a list, forecast together, and one by one again.
+    """
+    series = ", ".join(f"({sql}\n)" for sql in (*(key.sql for key in definition.keys), definition.items[1].sql))
+    lists = f"SELECT list({{'r': {ROW}, 'e': {evaluated_row(definition)}}}) AS listed FROM {rows} AS {ROW} GROUP BY {series}"
+    found = f"forecast({literal(reference)}, [each.e FOR each IN listed])"
+    each = f"SELECT unnest(listed).r AS r, unnest({found}) AS f FROM ({lists})"
+    return f"(SELECT r.*, f.prediction AS {_AHEAD} FROM ({each}))"
+
+
+def _moved(predicted: str) -> str:
+    """Return forecasts, of which those by own features stand in the place of the stored ones: their intervals move along."""
+    by = f"coalesce({_AHEAD} - prediction, 0)"
+    moved = ", ".join(f"{name} + {by} AS {name}" for name in ("prediction", "lower", "upper"))
+    quantiles = f"list_transform(quantiles, lambda q: q + {by}) AS quantiles"
+    return f"SELECT * EXCLUDE ({_AHEAD}) REPLACE ({moved}, {quantiles}) FROM ({predicted})"
+
+
 def _table(catalog: str, level: int | None, name: str) -> str:
     """Return a catalog table, of ``groups`` only those of a ``level`` if there is one."""
     whole = table(catalog, name)
@@ -100,7 +133,7 @@ def _table(catalog: str, level: int | None, name: str) -> str:
 
 def asks_predict(model: StoredModel) -> str | None:
     """Return how ``evaluate_sql`` names the model to the function ``predict``; None if it predicts in SQL."""
-    if not model.form.reason and not _is_slow(model):
+    if not model.form.reason and not _is_slow(model) and not _takes_own_features(model.definition):
         return None
     # A copied database has models with the same identities.
     return f"{identifier(model.location.catalog)}.{model.id}"

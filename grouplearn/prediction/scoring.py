@@ -120,7 +120,12 @@ class Scorer:
         definition = self.definition
         ahead = StepsAhead.of(definition, self._learner, self._groups)
         if (found := listed(rows)) is not None:
-            return ahead.read_lists(cursor(), rows, found[1], self._features(cursor, found[0], exact))
+            each, of = found
+            scorer = self.for_rows(each.type)
+            features = scorer._features(cursor, each, exact)
+            if scorer is not self:  # rows that are evaluated, by EVALUATE
+                return ahead.of_each(rows, of, features)
+            return ahead.read_lists(cursor(), rows, of, features)
         own = slice(1, 2) if definition.series else slice(0)
         groups = [replace(each, fitted=each.fitted[own]) for each in self._groups]
         keyed = Scorer(replace(definition, items=definition.items[own]), groups)

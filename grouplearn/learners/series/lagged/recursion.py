@@ -135,6 +135,8 @@ def scoring(base: Learner, artifact: Artifact, look: Callable[[], None] = lambda
 
     def forecast(x: FloatArray) -> FloatArray:
         look()
+        if not len(x):
+            return np.empty(0)
         found = base.score(NUMBER, artifact, np.ascontiguousarray(x))
         return np.asarray(found, np.float64).reshape(len(x), -1)[:, 0]
 
