@@ -219,9 +219,11 @@ def _parse_rolling(cursor: Cursor) -> ValidateRolling:
     if not cursor.accept("HORIZON"):
         cursor.unexpected("HORIZON", _ROLLING_EXAMPLE)
     horizon = parse_amount(cursor, "the number of steps that are judged")
-    step = parse_amount(cursor, "the number of steps between windows") if cursor.accept("STEP") else None
-    gap = parse_amount(cursor, "the number of steps left out") if cursor.accept("GAP") else None
-    return ValidateRolling(windows, horizon, by, step, gap)
+    given: dict[str, Sql] = {}
+    meant = {"STEP": "the number of steps between windows", "GAP": "the number of steps left out"}
+    while word := next((each for each in meant if each not in given and cursor.accept(each)), None):
+        given[word] = parse_amount(cursor, meant[word])
+    return ValidateRolling(windows, horizon, by, given.get("STEP"), given.get("GAP"))
 
 
 def _parse_until_horizon(cursor: Cursor) -> Sql:

@@ -191,10 +191,11 @@ class FittedSeries:
     quantiles: FloatArray | None = None
     parts: Parts | None = None
     kept: Tensors = field(default_factory=dict)
+    relative: BoolArray | None = None
 
     def tensors(self, batch: SeriesBatch, scale: FloatArray, models: int) -> Mapping[str, Ragged]:
         """Return the tensors of so many ``models``, of as many of these series each, see ``SeriesLearner.finalize``."""
-        known = np.isfinite(self.fitted)
+        known, relative = np.isfinite(self.fitted), np.zeros(batch.n_series) if self.relative is None else self.relative
         sizes = np.bincount(batch.of[known], minlength=batch.n_series)
         equal = {
             "size": sizes.astype(np.float64),
@@ -202,7 +203,7 @@ class FittedSeries:
             "first": (batch.first + batch.sizes - sizes).astype(np.float64),
             "mean": self.mean,
             "deviation": np.where(np.isfinite(self.deviation), self.deviation, UNKNOWN),
-            "scale": np.where(np.isfinite(scale), scale, UNKNOWN),
+            "scale": np.column_stack([np.where(np.isfinite(scale), scale, UNKNOWN), relative]),
             **({} if self.quantiles is None else {QUANTILES: self.quantiles}),
         }
         flat = {name: Ragged.of_equal(np.ascontiguousarray(each).reshape(-1), models) for name, each in equal.items()}
@@ -218,7 +219,8 @@ def scores_at(x: FloatArray, of: IntArray, models: Mapping[str, Ragged] | Tensor
     (n, 15), with the quantiles that metrics judge, which are for the past those of the first step to come, moved.
 
     ``x`` (n, d) has a row's step, and in models of many series the number of its series. Before the end of a series scores
-    are its one-step forecasts; before its start, beyond the horizon and of another series NaN.
+    are its one-step forecasts, with the deviation of the first step to come (in proportion to the forecast, where errors grow
+    with it); before its start, beyond the horizon and of another series NaN.
     """
     ragged = {
         name: each if isinstance(each, Ragged) else Ragged.of([each])
@@ -238,9 +240,13 @@ def scores_at(x: FloatArray, of: IntArray, models: Mapping[str, Ragged] | Tensor
     before = (np.cumsum(n_fitted) - n_fitted)[series] + place
     values = np.concatenate([ragged["fitted"].values, [np.nan]])
     found[inside, 0] = np.where(past, values[np.where(past, before, -1)], ragged["mean"].values[after])
+    scale = ragged["scale"].values.reshape(-1, 3)[series]
     found[inside, 1] = ragged["deviation"].values[after]
-    found[inside, 2:4] = ragged["scale"].values.reshape(-1, 2)[series]
+    found[inside, 2:4] = scale[:, :2]
     found[:, 1:4][found[:, 1:4] == UNKNOWN] = np.nan
+    with np.errstate(divide="ignore", invalid="ignore"):
+        size = np.abs(found[inside, 0] / ragged["mean"].values[after])
+    found[inside, 1] *= np.where(past & (scale[:, 2] > 0), size, 1.0)
     if QUANTILES in ragged:
         shift = np.where(past, found[inside, 0] - ragged["mean"].values[after], 0.0)
         found[inside, 4:] = shift[:, None] + ragged[QUANTILES].values.reshape(-1, len(GRID))[after][:, _JUDGED]

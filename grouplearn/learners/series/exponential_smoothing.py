@@ -95,7 +95,15 @@ class ExponentialSmoothing(SeriesLearner):
             found.final,
         )
         return FittedSeries(
-            found.fitted, found.mean, deviation, likely, found.converged, method, found.note, parts=parts
+            found.fitted,
+            found.mean,
+            deviation,
+            likely,
+            found.converged,
+            method,
+            found.note,
+            parts=parts,
+            relative=fitted & np.array([error == "M" for error, *_ in kernel.MODELS])[found.model],
         )
 
     def continued(self, tensors: Tensors, horizon: int) -> tuple[FloatArray, FloatArray] | None:

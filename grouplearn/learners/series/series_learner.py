@@ -96,8 +96,9 @@ class Forecaster(VectorLearner):
         """Return the model of S series with H steps to come.
 
         ``fitted`` are their one-step forecasts, of series s the next ``size`` [s], from the step ``first`` [s] on; ``missing``
-        (S,) counts their steps without a value. ``mean`` and ``deviation`` (S · H,) are those of the steps after them,
-        ``scale`` (S · 2,) as in ``SeriesBatch.scale``. A single series may have ``COMPONENTS`` and ``ENDED``, too.
+        (S,) counts their steps without a value. ``mean`` and ``deviation`` (S · H,) are those of the steps after them, ``scale``
+        (S · 3,) as in ``SeriesBatch.scale``, and whether deviations are relative to forecasts. A single series may have
+        ``COMPONENTS`` and ``ENDED``, too.
         """
         del problem, configs
         begin = f"{index}."
@@ -119,7 +120,7 @@ class Forecaster(VectorLearner):
             return "a tensor is not a list of numbers in double precision"
         sizes = {name: tensors[name].size for name in PARTS}
         count, lengths = sizes["first"], tensors["size"]
-        if not count or (sizes["size"], sizes["missing"], sizes["scale"]) != (count, count, 2 * count):
+        if not count or (sizes["size"], sizes["missing"], sizes["scale"]) != (count, count, 3 * count):
             return "it has another number of lengths or scales than of series"
         if sizes["mean"] != sizes["deviation"] or not sizes["mean"] or sizes["mean"] % count:
             return "its forecasts and their deviations are not of the same steps"

@@ -36,9 +36,11 @@ def _scored(rows: str) -> str:
     place = f"SELECT *, CAST({whole} AS BIGINT) AS __grouplearn_place FROM ({rows})"
     past, at = "len(__grouplearn_fitted)", "__grouplearn_place"
     mean = f"CASE WHEN {at} <= {past} THEN __grouplearn_fitted[{at}] ELSE __grouplearn_mean[{at} - {past}] END"
+    size = f"abs(__grouplearn_fitted[{at}] / nullif(__grouplearn_mean[1], 0))"
+    relative = f"CASE WHEN {at} <= {past} AND __grouplearn_scale[3] > 0 THEN {size} ELSE 1 END"
     columns = [
         f"{mean} AS __grouplearn_s0",
-        f"nullif(__grouplearn_deviation[greatest({at} - {past}, 1)], {UNKNOWN}) AS __grouplearn_s1",
+        f"nullif(__grouplearn_deviation[greatest({at} - {past}, 1)], {UNKNOWN}) * {relative} AS __grouplearn_s1",
         *(f"nullif(__grouplearn_scale[{number}], {UNKNOWN}) AS __grouplearn_s{number + 1}" for number in (1, 2)),
     ]
     return f"SELECT *, {', '.join(columns)} FROM ({place})"
