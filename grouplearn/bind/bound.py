@@ -66,13 +66,14 @@ class Holdout:
 class Series:
     """ORDER BY bound: the time of a row over FROM, and the frequency of its steps, which may be ``inferred`` from the times.
 
-    The first item is the step. ``keys`` are those of SERIES BY.
+    The first item is the step. ``keys`` are those of SERIES BY. ``doubts`` are notes on what an inferred frequency leaves.
     """
 
     time: Sql
     frequency: Frequency
-    inferred: bool = False
     keys: tuple[BoundKey, ...] = ()
+    doubts: tuple[str, ...] = ()
+    inferred: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from grouplearn import sqltext
 from grouplearn.bind.bound import BoundKey, Holdout, Series
+from grouplearn.bind.clauses.grid import Grid
 from grouplearn.bind.clauses.search import searched
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.encoding import types
@@ -34,13 +35,16 @@ SEASON, HORIZON = "season_length", "horizon"
 _HORIZON = 10
 #: Options about the label and the weight of rows.
 _OF_ROWS = ("weight", "class_weight", "positive_class", "task")
-#: A grid on which fewer of the steps than one in this many have a row is none.
-_SPARSEST = 200
 #: Distinct working days from which a series without weekends is one of business days.
 _WORKING_DAYS = 6
 _GCD = "coalesce(list_reduce(list({0} - least_{0}), lambda a, b: gcd(a, b)), 0)"
-_CAST_HINT = "Cast it: ORDER BY CAST({0} AS DATE), or strptime({0}, '%Y-%m') for texts such as 2026-01."
-_HINT = "Give it: WITH (frequency = INTERVAL 1 DAY)."
+_TEXTS = "Cast it: ORDER BY CAST({0} AS DATE) for texts such as 2026-01-31, strptime({0}, '%d.%m.%Y') for 31.01.2026."
+#: What makes a time of values of other types.
+_HINTS = {
+    "VARCHAR": _TEXTS,
+    "DOUBLE": "Count steps in whole numbers: ORDER BY CAST({0} AS BIGINT), or to_timestamp({0}) for seconds since 1970.",
+    "TIME": "Add the day: ORDER BY day + {0}.",
+}
 
 
 @dataclass(frozen=True)
@@ -52,10 +56,10 @@ class SeriesBinder:
     learner: Learner
     source: tuple[str | Sql, ...]
 
-    def bind(self, given: Sql | None, keys: tuple[BoundKey, ...]) -> Series | None:
+    def bind(self, given: Sql | None, keys: tuple[BoundKey, ...], groups: tuple[BoundKey, ...] = ()) -> Series | None:
         """Return the series, None if the learner takes rows in any order.
 
-        ``given`` is the frequency in WITH, ``keys`` those of SERIES BY.
+        ``given`` is the frequency in WITH, ``keys`` those of SERIES BY, ``groups`` of GROUP BY.
         """
         own, statement, time = self.learner.declaration, self.statement, self.statement.order_by
         self._refuse_clauses()
@@ -72,8 +76,13 @@ class SeriesBinder:
         if len(described) != 1 or not Step().takes(column_of(described[0].type)):
             kind = described[0].type if len(described) == 1 else f"{len(described)} columns"
             message = f"ORDER BY takes a DATE, a TIMESTAMP or a whole number, and this is {kind}"
-            raise self.checker.error(message, time.span, _CAST_HINT.format(time.text))
-        return Series(time, self._frequency(time, described[0].type, given), given is None, keys)
+            raise self.checker.error(message, time.span, _cast_hint(kind, time.text.strip()))
+        kind = described[0].type
+        frequency = self._frequency(time, kind, given)
+        if given is not None:
+            return Series(time, frequency, keys)
+        grid = Grid(self.checker, self.source, time, frequency, [key.extract for key in (*groups, *keys)])
+        return Series(time, frequency, keys, tuple(grid.doubts(kind)), True)
 
     def features(self, series: Series) -> tuple[Feature, ...]:
         """Return the features: the step of the time; of a panel also the series of a row, and those of FEATURES."""
@@ -166,34 +175,20 @@ class SeriesBinder:
             return Frequency("business_day", zone=zone, time_of_day=seen.time_of_day)
         else:
             unit, every, first = "day", seen.every_days, seen.first_day
-        found = _aligned(unit, every, first, seen, zone)
-        self._refuse_sparse(
-            time, found, (seen.last_microsecond - seen.first_microsecond) // _microseconds(found), seen.n_times
-        )
-        return found
+        return _aligned(unit, every, first, seen, zone)
 
     def _of_numbers(self, time: Sql, given: Sql | None) -> Frequency:
         times = ("FROM (SELECT DISTINCT CAST((", time, ") AS BIGINT) AS n", *self.source, ") WHERE n IS NOT NULL")
-        every = f"{_GCD.format('n')}, min(n), max(n), count(*)"
+        every = f"{_GCD.format('n')}, min(n)"
         least = ("SELECT *, min(n) OVER () AS least_n", *times)
-        found, first, last, count = self.checker.rows(f"SELECT {every} FROM (", *least, ")")[0]
+        found, first = self.checker.rows(f"SELECT {every} FROM (", *least, ")")[0]
         if given is not None:
             value = self.checker.constant(given)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 message = f"the frequency of whole numbers is a whole number, at least 1, got {sqltext.shown(value)}"
                 raise self.checker.error(message, given.span)
             return Frequency("number", value, (first or 0) % value)
-        frequency = Frequency("number", max(1, found), (first or 0) % max(1, found))
-        self._refuse_sparse(time, frequency, ((last or 0) - (first or 0)) // frequency.every, count)
-        return frequency
-
-    def _refuse_sparse(self, time: Sql, found: Frequency, steps: int, n_times: int) -> None:
-        """Raise for times whose common step is so short that nearly all steps are missing: some lie beside the others."""
-        if steps > _SPARSEST * max(n_times, 10):
-            message = (
-                f"the times have no common frequency: steps of {found.words} would leave nearly all steps without a row"
-            )
-            raise self.checker.error(message, time.span, _HINT)
+        return Frequency("number", max(1, found), (first or 0) % max(1, found))
 
     def _seen(self, time: Sql, kind: str, zone: str) -> _Times:
         """Return what the distinct times of all groups show."""
@@ -204,7 +199,7 @@ class SeriesBinder:
         columns = ", ".join(f"{sql} AS {unit}, min({sql}) OVER () AS least_{unit}" for unit, sql in numbers.items())
         times = (f"SELECT moment, moment{at} AS t FROM (", *distinct, ") WHERE isfinite(moment)")
         # Some clocks are put forward at midnight, and the day begins at 1:00.
-        clock = "min(epoch_us(t) - epoch_us(date_trunc('day', t))) OVER () AS clock, max(day(t)) OVER () AS latest"
+        clock = "mode(epoch_us(t) - epoch_us(date_trunc('day', t))) OVER () AS clock, max(day(t)) OVER () AS latest"
         rows = (f"SELECT moment, t, {clock}, {columns} FROM (", *times, ")")
         read = [
             "count(*)",
@@ -239,11 +234,15 @@ class SeriesBinder:
                 message, given.span, "For example INTERVAL 1 MONTH, INTERVAL 7 DAYS, 'business day'."
             )
         unit = positive[0]
-        if unit == "day" and not seen.is_daily:
-            unit, sizes["microsecond"] = "microsecond", days * DAY_IN_MICROSECONDS
         counted = instants if sizes["microsecond"] % DAY_IN_MICROSECONDS else seen
         first = {"month": seen.first_month, "day": seen.first_day, "microsecond": counted.first_microsecond}[unit]
         return _aligned(unit, sizes[unit], first, seen, zone)
+
+
+def _cast_hint(kind: str, time: str) -> str | None:
+    floating = "DOUBLE" if types.has_fractions(kind) else kind
+    found = next((hint for begin, hint in _HINTS.items() if floating.startswith(begin)), None)
+    return None if found is None or floating.startswith("TIMESTAMP") else found.format(time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +282,3 @@ def _aligned(unit: Unit, every: int, first: int, seen: _Times, zone: str) -> Fre
     """Return the frequency whose grid has the first time."""
     every, day = max(1, every), 31 if seen.at_month_ends else seen.latest_day
     return Frequency(unit, every, first % every, day, zone, 0 if unit == "microsecond" else seen.time_of_day)
-
-
-def _microseconds(frequency: Frequency) -> int:
-    return frequency.every * {"month": 28 * DAY_IN_MICROSECONDS, "day": DAY_IN_MICROSECONDS}.get(frequency.unit, 1)

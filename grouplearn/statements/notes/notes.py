@@ -66,6 +66,7 @@ def _of_columns(physical: PhysicalPlan) -> Iterator[str]:
 def _of_series(bound: BoundTrain) -> Iterator[str]:
     """Yield the notes on the frequency and the season that the times of a series show, and on groups of one series."""
     if bound.series is not None and bound.series.inferred:
+        yield from bound.series.doubts
         season = bound.configs[0].get("season_length")
         seasons = f", seasons of {season} steps" if season != 1 else ""
         steps = f"steps of {bound.series.frequency.words}{seasons}"
