@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from grouplearn.catalog.poor_fits import constant_models, poor_fits
 from grouplearn.catalog.records import ModelDefinition
@@ -45,6 +46,13 @@ class RowNotes:
     kept: str | None = None
 
 
+class Judging(NamedTuple):
+    """How trials were judged: whether rows were to be held out, and whether the model is one of several learners."""
+
+    validated: bool
+    of_several: bool = False
+
+
 #: By the number of the group.
 DataNotes = Mapping[int, RowNotes]
 NOTHING_SEEN: DataNotes = MappingProxyType({})
@@ -78,18 +86,17 @@ _FEW = f"{_USED} < {FEW_ROWS}"
 def _suspect(definition: ModelDefinition, validated: bool) -> str:
     """Return a condition that some trial meets in every group on which ``notes_sql`` may have a note because of its trials."""
     place = definition.metrics.index(definition.metric) + 1
-    unjudged = [f"valid[{place}] IS NULL"] if validated else []
+    unjudged = f"{'valid' if validated else 'train'}[{place}] IS NULL"
     constant = constant_models(definition)
     poor = [condition for condition, _ in (*poor_fits(definition), *([constant] if constant else []))]
     held_out = [f"(is_best AND {condition})" for condition, _ in _poor_on_held_out_rows(definition)]
-    return f"({' OR '.join([f'({_OPEN_ENDED})', f'({_NO_TURN})', f'({_PARTLY_JUDGED})', *unjudged, *poor, *held_out])})"
+    return f"({' OR '.join([f'({_OPEN_ENDED})', f'({_NO_TURN})', f'({_PARTLY_JUDGED})', unjudged, *poor, *held_out])})"
 
 
 def notes_sql(
-    definition: ModelDefinition, model: str, catalog: str, validated: bool, seen: DataNotes = NOTHING_SEEN
+    definition: ModelDefinition, model: str, catalog: str, judging: Judging, seen: DataNotes = NOTHING_SEEN
 ) -> str:
     """Return the query of ``group_id`` and ``note``, NULL without a note; of several the worst is first."""
-    place = definition.metrics.index(definition.metric) + 1
     of_rows = {
         name: f"any_value(s.{name})" if seen else "NULL" for name in ("kept", "poor", "urgent", "skipped", "mild")
     }
@@ -102,7 +109,7 @@ def notes_sql(
         _few_rows(definition),
         _limited(definition),
         _without_turn(model, catalog),
-        *([_unjudged(definition.metric, place, model, catalog)] if validated else []),
+        _chosen_by(definition, model, catalog, judging),
         f"any_value(error) FILTER ({_PARTLY_JUDGED})",
         of_rows["mild"],
     ]
@@ -211,11 +218,19 @@ def _without_turn(model: str, catalog: str) -> str:
     return f"CASE WHEN bool_and({_NO_TURN}) THEN printf({text}, {those}) END"
 
 
-def _unjudged(metric: str, place: int, model: str, catalog: str) -> str:
-    """Return SQL for the note on a group whose trials have no held-out metric; NULL if there is nothing to say."""
-    alone = literal(f": there is no valid_{metric}, and train_{metric} is of the rows that were learned from")
-    several = literal(f": the best is chosen by train_{metric}, of the rows that were learned from")
-    chosen = literal(f"no trial has a valid_{metric}: the best is chosen by train_{metric}")
+def _chosen_by(definition: ModelDefinition, model: str, catalog: str, judging: Judging) -> str:
+    """Return SQL for the note on a group whose best trial is not chosen by the optimised metric of held-out rows."""
+    parts = ("valid", "train") if judging.validated else ("train",)
+    known = {
+        f"{part}_{metric.name}": f"count({part}[{definition.metrics.index(metric.name) + 1}]) > 0"
+        for part in parts
+        for metric in definition.choosing
+        if metric.name in definition.metrics
+    }
+    wanted, own = next(iter(known)), f"train_{definition.metric}"
+    chosen = f"CASE {' '.join(f'WHEN {condition} THEN {literal(name)}' for name, condition in known.items())} END"
+    several = "true" if judging.of_several else "count(*) > 1"
+    alone = literal(f": there is no {wanted}, and {own} is of the rows that were learned from")
     # With FOLDS no row is held out for good: if folds could not be scored, metrics are NULL or there is an error.
     nothing_held = (
         "max(g.n_valid) = 0 AND max(len(valid)) = 0 AND count(*) FILTER (status <> 'failed' AND error IS NULL) > 0"
@@ -223,8 +238,12 @@ def _unjudged(metric: str, place: int, model: str, catalog: str) -> str:
     groups = f"FROM {table(catalog, 'groups')} WHERE model = '{model}'::UUID"
     counts = f"count(*) FILTER (n_valid = 0 AND best IS NOT NULL) AS spared, count(*) AS every {groups}"
     spared = f"(SELECT if(every > 1, printf(', as in %d of %d groups', spared, every), '') FROM (SELECT {counts}))"
+    best = f"': the best is chosen by ' || {chosen}"
+    held = f"WHEN {nothing_held} THEN 'no row is held out' || {spared} ||"
+    held += (
+        f" CASE WHEN {several} THEN {best} || ', of the rows that were learned from' WHEN {known[own]} THEN {alone} END"
+    )
     return (
-        f"CASE WHEN count(valid[{place}]) > 0 OR count(train[{place}]) = 0 THEN NULL"
-        f" WHEN {nothing_held} THEN 'no row is held out' || {spared} || if(count(*) > 1, {several}, {alone})"
-        f" WHEN count(*) > 1 THEN {chosen} END"
+        f"CASE WHEN {known[wanted]} THEN NULL {held if judging.validated else ''}"
+        f" WHEN {several} THEN {literal(f'no trial has a {wanted}')} || {best} END"
     )

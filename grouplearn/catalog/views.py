@@ -9,7 +9,7 @@ from functools import partial
 import duckdb
 
 from grouplearn.catalog.checks.trust import check
-from grouplearn.catalog.notes import NOTHING_SEEN, DataNotes, notes_sql, suspected_sql
+from grouplearn.catalog.notes import NOTHING_SEEN, DataNotes, Judging, notes_sql, suspected_sql
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import first_row, table
 from grouplearn.data.encoding.encoder import INTERCEPT
@@ -34,15 +34,18 @@ _COMMENTS = {
     "_schedule": "The schedule as it ran: one row per unit and group, or per step of a unit whose group was split.",
 }
 
-
+#: Columns by which several learners are compared, named unlike any key: see ``compared``, and whether a group has no model.
+LEVEL, KEYS, JUDGED, FAILED = (f"__grouplearn_{name}" for name in ("level", "keys", "judged", "failed"))
 #: A query in two parts: its columns' names, which may repeat, with their SQL; and FROM with what follows.
 View = tuple[list[tuple[str, str]], str]
 
 
-def view_sql(definition: ModelDefinition, model: str, catalog: str | None, suffix: str) -> tuple[str, str]:
+def view_sql(
+    definition: ModelDefinition, model: str, catalog: str | None, suffix: str, also: Sequence[tuple[str, str]] = ()
+) -> tuple[str, str]:
     """Return the query of a model's view over the catalog tables of a database (None: the view's own), and its comment.
 
-    The comment says which of its columns have a number in their name.
+    The comment says which of its columns have a number in their name. ``also`` are further columns.
     """
     own = next((view for view in definition.output.views if view.suffix == suffix), None)
     make, comment = (_MAKERS[suffix], _COMMENTS[suffix]) if own is None else (partial(_vectors, own), own.comment)
@@ -50,7 +53,7 @@ def view_sql(definition: ModelDefinition, model: str, catalog: str | None, suffi
     names = [name for name, _ in columns]
     numbered = ", ".join(shown for name, shown in zip(names, distinct(names), strict=True) if name != shown)
     told = f" The name without its number belongs to another column: {numbered}." if numbered else ""
-    return f"SELECT {select_list(columns)} {rows}", comment + told
+    return f"SELECT {select_list([*columns, *also])} {rows}", comment + told
 
 
 def select_list(columns: Iterable[tuple[str, str]]) -> str:
@@ -78,6 +81,11 @@ def trial_columns(definition: ModelDefinition) -> list[tuple[str, str]]:
         for column in definition.hyperparameters
     ]
     return [*definition.key_columns("g.keys"), ("model_level", level_sql(definition, "g.level")), *parameters]
+
+
+def compared(definition: ModelDefinition) -> list[tuple[str, str]]:
+    """Return the columns by which the trials of several learners are compared: their group, and what orders them."""
+    return [(LEVEL, "g.level"), (KEYS, "g.keys"), (JUDGED, definition.judged_sql("t"))]
 
 
 def joined(catalog: str | None) -> str:
@@ -144,14 +152,15 @@ def best_sql(
     validated: bool,
     groups: Sequence[int] | None = None,
     seen: DataNotes = NOTHING_SEEN,
+    of_several: bool = False,
 ) -> str:
     """Return the query of each group's best trial; failed groups come last, with the reason of their first trial.
 
     It fits into a terminal: metrics of one part of the rows, held-out ones if there are any, the optimised one first; skipped
-    rows if there are any. The
-    model table has the rest. ``groups`` are the numbers of those to show, None for all. A column ``note`` is added if there
-    is something to note, also of what was ``seen`` in the rows. Raises NotTrusted if the definition, which may come from a
-    run's directory, cannot be used as SQL.
+    rows if there are any. The model table has the rest. ``groups`` are the numbers of those to show, None for all. A column
+    ``note`` is added if there is something to note, also of what was ``seen`` in the rows. ``of_several``: the model is of
+    one of several learners, and columns to compare them are added. Raises NotTrusted if the definition, which may come from
+    a run's directory, cannot be used as SQL.
     """
     check(con, definition)
     chosen = "" if groups is None else f" AND g.group_id IN ({', '.join(map(str, groups))})"
@@ -161,17 +170,19 @@ def best_sql(
     part = "valid" if validated and 3 in found else "train"
     places = sorted(enumerate(definition.metrics, start=1), key=lambda each: each[1] != definition.metric)
     metrics = [(f"{part}_{name}", f"t.{part}[{place}]") for place, name in places]
-    notes = notes_sql(definition, model, catalog, validated, seen)
+    notes = notes_sql(definition, model, catalog, Judging(validated, of_several), seen)
     suspected = 2 in found or bool(seen)
     noted = suspected and first_row(con, f"SELECT 1 FROM ({notes}) WHERE note IS NOT NULL LIMIT 1") is not None
+    level = ("model_level", level_sql(definition, "g.level"))
     columns = [
-        *(column for column in trial_columns(definition) if column[0] != "model_level" or len(definition.sets) > 1),
+        *(column for column in trial_columns(definition) if column != level or len(definition.sets) > 1),
         *((name, f"g.{name}") for name in (("n_rows", "n_skipped") if 1 in found else ("n_rows",))),
         *metrics,
         ("status", "t.status"),
         ("error", "CASE WHEN t.status <> 'done' THEN t.error END"),
     ]
     columns += [("note", "m.note")] if noted else []
+    columns += [*compared(definition), (FAILED, "t.status = 'failed'")] if of_several else []
     # Only hyperparameters are read from it, and each further join takes DuckDB half a millisecond to plan.
     chosen_configs = f" LEFT JOIN {table(catalog, 'configs')} AS c ON c.model = g.model AND c.config = g.best"
     return (

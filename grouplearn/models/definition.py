@@ -13,7 +13,7 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config, Kind
 from grouplearn.learners.contract.learner import OVER_LAGS
 from grouplearn.models.label import Label, label_length
-from grouplearn.models.metrics.metric import Family
+from grouplearn.models.metrics.metric import Family, Metric
 from grouplearn.models.outputs.output import Output
 
 #: The name of the source's row in replayed expressions; stored SQL may refer to ``__grouplearn_row.x``.
@@ -156,6 +156,25 @@ class ModelDefinition:
     def family(self) -> Family:
         """Its metrics."""
         return registry.family_of(self.learner, self.label)
+
+    @property
+    def choosing(self) -> tuple[Metric, ...]:
+        """The metrics that choose its best trials: the first that is known of any trial of a group."""
+        return self.family.choosing(self.metric)
+
+    def judged_sql(self, trial: str) -> str:
+        """Return SQL of a list that orders trials, given the alias of ``trials``: the best first, NULL of one without metrics.
+
+        It has the place of the first metric that is known, of those that choose, and the value, the less the better.
+        """
+        known = [
+            (f"{trial}.{part}[{self.metrics.index(metric.name) + 1}]", "-" if metric.greater_is_better else "")
+            for part in ("valid", "train")
+            for metric in self.choosing
+            if metric.name in self.metrics
+        ]
+        cases = (f"WHEN {value} IS NOT NULL THEN [{at}, {sign}{value}]" for at, (value, sign) in enumerate(known))
+        return f"CASE {' '.join(cases)} END"
 
     @property
     def is_wide(self) -> bool:

@@ -1,6 +1,7 @@
 """The view and the macros of several learners: for each group those of the learner that is best on the rows held out.
 
-The first of equally good learners is taken; learners of which no rows were held out come last.
+The first of equally good learners is taken; learners of which no rows were held out come last, and among them the errors on
+the rows that they learned from choose.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Literal
 from grouplearn.catalog import views
 from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import table
+from grouplearn.catalog.views import JUDGED, KEYS, LEVEL
 from grouplearn.models.definition import ROW, ModelDefinition
 from grouplearn.models.forms.routed import GROUP, ROUTED, SHOWN, CatalogTables, routed_cte, rows_cte
 from grouplearn.models.outputs.output import Endpoint
@@ -22,13 +24,16 @@ from grouplearn.sqltext import identifier, literal
 _CHOSEN, _PART = "__grouplearn_chosen", "__grouplearn_part{}"
 #: The place of a learner among the others, and its name.
 PLACE, LEARNER = "__grouplearn_place", "__grouplearn_learner"
+#: The order of the learners of a group.
+ORDER = f"{JUDGED} ASC NULLS LAST, {PLACE} ASC"
 #: The place of a row in its source. Members leave out our other columns, whose names begin with two underscores.
 _NUMBER = "grouplearn_row_number"
 
 
-def keys_and_learner(definition: ModelDefinition) -> list[str]:
-    """Return the names, in SQL, of the first columns: the group columns, and that of the learner, named unlike them."""
-    return [*map(identifier, views.distinct([*(key.name for key in definition.keys), "learner"]))]
+def columns_beside_keys(definition: ModelDefinition, *own: str) -> list[str]:
+    """Return the names, in SQL, of the group columns, and of columns of ``own``, each numbered if a group column has its name."""
+    keys = views.distinct(key.name for key in definition.keys)
+    return [identifier(name) for name in (*keys, *(views.distinct([*keys, each])[-1] for each in own))]
 
 
 def view_sql(members: Sequence[StoredModel]) -> tuple[str, str]:
@@ -36,15 +41,14 @@ def view_sql(members: Sequence[StoredModel]) -> tuple[str, str]:
     first = members[0].definition
     parts = []
     for place, member in enumerate(members):
-        query, comment = views.view_sql(member.definition, member.id, None, "")
+        query, comment = views.view_sql(member.definition, member.id, None, "", views.compared(member.definition))
         learner = literal(member.definition.shown_learner)
         parts.append(f"SELECT {place} AS {PLACE}, {learner} AS {LEARNER}, * FROM ({query})")
-    *keys, learner = keys_and_learner(first)
-    within = ", ".join([*keys, "model_level", "is_best"])
-    ranked = f"row_number() OVER (PARTITION BY {within} ORDER BY {_order(first.greater_is_better, f'valid_{first.metric}')}) = 1"
-    hidden = ", ".join([PLACE, LEARNER, *keys])
+    *keys, learner, best = columns_beside_keys(first, "learner", "is_best")
+    ranked = f"row_number() OVER (PARTITION BY {LEVEL}, {KEYS}, {best} ORDER BY {ORDER}) = 1"
+    hidden = ", ".join([PLACE, LEARNER, LEVEL, KEYS, JUDGED, *keys])
     columns = [*keys, f"{LEARNER} AS {learner}"]
-    columns.append(f"* EXCLUDE ({hidden}) REPLACE (is_best AND {ranked} AS is_best)")
+    columns.append(f"* EXCLUDE ({hidden}) REPLACE ({best} AND {ranked} AS {best})")
     told = " Where is_best, the learner is the best of its group."
     return f"SELECT {', '.join(columns)} FROM ({' UNION ALL BY NAME '.join(parts)})", comment + told
 
@@ -98,23 +102,18 @@ def _keyed(definition: ModelDefinition) -> ModelDefinition:
     return replace(definition, items=(), missing_group=missing)
 
 
-def _order(greater_is_better: bool, value: str) -> str:
-    return f"{identifier(value)} {'DESC' if greater_is_better else 'ASC'} NULLS LAST, {PLACE} ASC"
-
-
 def _chosen(members: Sequence[StoredModel], tables: CatalogTables) -> str:
     """Return the CTE of the groups that have a model: their level and keys, and as ``group_id`` the number of their learner."""
     parts = []
     for number, member in enumerate(members):
-        place = member.definition.metrics.index(member.definition.metric) + 1
         same = "t.model = g.model AND t.group_id = g.group_id AND t.config = g.best"
         parts.append(
-            f"SELECT {number} AS {PLACE}, g.level, g.keys, t.valid[{place}] AS value FROM {tables('groups')} AS g"
+            f"SELECT {number} AS {PLACE}, g.level, g.keys, {member.definition.judged_sql('t')} AS {JUDGED}"
+            f" FROM {tables('groups')} AS g"
             f" JOIN {tables('trials')} AS t ON {same} WHERE g.model = '{member.id}'::UUID AND t.model = '{member.id}'::UUID"
         )
-    order = _order(members[0].definition.greater_is_better, "value")
     # Names are qualified, as DuckDB puts a macro's parameter ``level`` in place of a column of that name.
-    ranked = f"row_number() OVER (PARTITION BY p.level, p.keys ORDER BY {order}) = 1"
+    ranked = f"row_number() OVER (PARTITION BY p.level, p.keys ORDER BY {ORDER}) = 1"
     every = " UNION ALL ".join(parts)
     return f"{_CHOSEN} AS (SELECT p.{PLACE} AS group_id, p.level, p.keys FROM ({every}) AS p QUALIFY {ranked})"
 

@@ -37,7 +37,7 @@ from grouplearn.parser.statements import (
     Sql,
     StopTrial,
 )
-from grouplearn.prediction.combined import keys_and_learner, rows_of_learners
+from grouplearn.prediction.combined import columns_beside_keys, rows_of_learners
 from grouplearn.prediction.evaluation import (
     asks_predict,
     evaluate_sql,
@@ -276,17 +276,17 @@ def _evaluated_several(
         hint = f"Write {' or '.join(part.name for part in several.members)} in its place."
         raise checker.error(message, statement.every_level, hint)
     members, parts = combined.members_of(at.connection, several), []
-    *keys, learner = keys_and_learner(members[0].definition)
+    *keys, learner, level = columns_beside_keys(members[0].definition, "learner", "model_level")
     (source, where, weighted), *_ = [_evaluable(member, statement, checker, at) for member in members]
     with ExitStack() as until_evaluated:
         own_rows = rows_of_learners(members, source_rows(source, where))
         for name, member, rows in zip(several.learners, members, own_rows, strict=True):
             if (asked := asks_predict(member)) is not None:
                 until_evaluated.enter_context(held(at.connection, member, asked))
-            named = f"CASE WHEN model_level IS NOT NULL THEN {literal(name)} END AS {learner}"
+            named = f"CASE WHEN {level} IS NOT NULL THEN {literal(name)} END AS {learner}"
             evaluated = evaluate_sql(member, f"({rows})", weighted=weighted)
             parts.append(f"SELECT *, {named} FROM ({evaluated})")
-        first, order = ", ".join([*keys, learner]), ", ".join(["model_level IS NULL", *keys])
+        first, order = ", ".join([*keys, learner]), ", ".join([f"{level} IS NULL", *keys])
         every = " UNION ALL BY NAME ".join(parts)
         query = f"SELECT {first}, * EXCLUDE ({first}) FROM ({every}) ORDER BY {order}"
         return result_sql.arranged(result_sql.fixed(at.connection, query), members[0].definition, at)

@@ -14,11 +14,12 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog import views
 from grouplearn.catalog.combinations import Combination, combination_at
 from grouplearn.catalog.schema import Location, names_of_views
+from grouplearn.catalog.views import FAILED, JUDGED, KEYS, LEVEL
 from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.errors import ModelExists, TrainingError
 from grouplearn.parser.render import render
 from grouplearn.parser.statements import ExplainTrain, Name, TrainModel
-from grouplearn.prediction.combined import LEARNER, PLACE, keys_and_learner
+from grouplearn.prediction.combined import LEARNER, ORDER, PLACE, columns_beside_keys
 from grouplearn.sqltext import identifier, literal
 from grouplearn.statements import result_sql
 from grouplearn.statements import train as one
@@ -166,24 +167,24 @@ class _Several:
 def _best(statement: TrainModel, trained: Sequence[Trained], at: StatementContext) -> str:
     """Return the query of the best trial of each group, with its learner; failed groups come last."""
     first = trained[0].definition
-    *keys, learner = keys_and_learner(first)
-    keys += ["model_level"] if len(first.sets) > 1 else []
+    *keys, learner, level, status, error, note = columns_beside_keys(
+        first, "learner", "model_level", "status", "error", "note"
+    )
+    keys += [level] if len(first.sets) > 1 else []
     names = [statement.learner.value, *(each.value for each in statement.other_learners)]
-    hidden = {column.name for each in trained for column in each.definition.hyperparameters}
     parts: list[str] = []
     columns: dict[str, None] = {}
+    hidden = set(map(identifier, (LEVEL, KEYS, JUDGED, FAILED)))
     for place, (name, each) in enumerate(zip(names, trained, strict=True)):
-        query = best_sql(each, at)
+        own = each.definition
+        query = best_sql(each, at, of_several=True)
         columns |= dict.fromkeys(column for column, *_ in at.connection.execute(f"DESCRIBE {query}").fetchall())
+        parameters = (column.name for column in own.hyperparameters)
+        hidden |= set(columns_beside_keys(own, *parameters)[len(own.keys) :])
         parts.append(f"SELECT {place} AS {PLACE}, {literal(name)} AS {LEARNER}, * FROM ({query})")
-    metric = f"valid_{first.metric}"
-    order = ["status = 'failed'", PLACE]
-    if metric in columns:
-        order.insert(1, f"{identifier(metric)} {'DESC' if first.greater_is_better else 'ASC'} NULLS LAST")
-    shown = [identifier(name) for name in columns if name not in hidden and identifier(name) not in keys]
-    shown.sort(key=lambda name: name in ("status", "error", "note"))
-    within = f"PARTITION BY {', '.join(keys)} " if keys else ""
-    ranked = f"QUALIFY row_number() OVER ({within}ORDER BY {', '.join(order)}) = 1"
+    shown = [name for name in map(identifier, columns) if name not in hidden and name not in keys]
+    shown.sort(key=lambda name: name in (status, error, note))
+    ranked = f"QUALIFY row_number() OVER (PARTITION BY {LEVEL}, {KEYS} ORDER BY {FAILED}, {ORDER}) = 1"
     selected = ", ".join([*keys, f"{LEARNER} AS {learner}", *shown])
-    ends = ", ".join(["status = 'failed'", *keys])
+    ends = ", ".join([FAILED, *keys])
     return f"SELECT {selected} FROM ({' UNION ALL BY NAME '.join(parts)}) {ranked} ORDER BY {ends}"

@@ -108,12 +108,12 @@ def train(statement: TrainModel, checker: SqlChecker, at: StatementContext) -> s
     return result_sql.arranged(best_sql(trained, at), trained.definition, at)
 
 
-def best_sql(trained: Trained, at: StatementContext) -> str:
-    """Return the query of the best trial of each group."""
+def best_sql(trained: Trained, at: StatementContext, *, of_several: bool = False) -> str:
+    """Return the query of the best trial of each group; with columns to compare it with those of other learners."""
     bound = trained.physical.bound
     validated = bound.holdout.kind != "none"
     place = trained.definition, trained.model, bound.catalog
-    return views.best_sql(at.connection, *place, validated=validated, seen=trained.seen)
+    return views.best_sql(at.connection, *place, validated=validated, seen=trained.seen, of_several=of_several)
 
 
 class Training:

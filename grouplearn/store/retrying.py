@@ -206,7 +206,7 @@ class _Retried:
         others = [Trials.of(each.number, each.others, definition.metrics) for each in own if each.others]
         whole = changed(found, trials=Trials.joined([trials, *others]).ordered())
         has_others = np.array([bool(each.others) for each in own], np.bool_)
-        best = best_configs(whole, whole.trials.usable, definition.metric, definition.greater_is_better)
+        best = best_configs(whole, whole.trials.usable, definition.choosing)
         whole = changed(whole, best=np.where(has_others, best, found.best))
         return cls(whole, np.isin(whole.trials.key, trials.key), has_others)
 

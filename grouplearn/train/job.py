@@ -20,7 +20,7 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.models.label import Label
-from grouplearn.models.metrics.metric import Family
+from grouplearn.models.metrics.metric import Family, Metric
 from grouplearn.schedule.messages import BlockRange, Operator, Push, StepKind, Unit
 from grouplearn.train.results.trials import FAILED, TrialProgress, Trials
 
@@ -145,6 +145,11 @@ class Job:
         """The names of the metrics of every trial."""
         target = self.target
         return target.metrics or self.family.usual(self.dataset.label_length > 1, target.metric)
+
+    @property
+    def choosing(self) -> tuple[Metric, ...]:
+        """The metrics that choose the best trial: the first that is known of any trial of a group."""
+        return self.family.choosing(self.target.metric)
 
 
 def group_of(job: Job, number: int) -> Group:

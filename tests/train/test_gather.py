@@ -175,7 +175,7 @@ def test_configs_of_several_packs_stand_in_one_outcome() -> None:
         train_unit(a_job, replace(UNIT, id=number, configs=configs), None, lambda _: None, lambda: False)
         for number, configs in enumerate([(0, 2), (1,)])
     ]
-    together, joined = (merge(a_job, results, greater_is_better=False) for results in ([whole], halves))
+    together, joined = (merge(a_job, results) for results in ([whole], halves))
     np.testing.assert_array_equal(joined.best, together.best)
     for one, other in zip(joined.trials, together.trials, strict=True):
         assert (one.config, one.status) == (other.config, other.status)
@@ -191,7 +191,7 @@ def test_folds_of_small_groups_are_averaged() -> None:
     units = [replace(UNIT, id=number, fold=fold) for number, fold in enumerate((0, 1, -1))]
     results = [train_unit(a_job, unit, None, lambda _: None, lambda: False) for unit in units]
     singles = [alone(a_job, group, unit) for unit in units for group in unit.groups]
-    ours, theirs = (merge(a_job, each, greater_is_better=False) for each in (results, singles))
+    ours, theirs = (merge(a_job, each) for each in (results, singles))
     assert (ours.groups, ours.facts) == (theirs.groups, theirs.facts)
     for one, other in zip(ours.trials, theirs.trials, strict=True):
         assert (one.status, one.reason) == (other.status, other.reason)

@@ -70,7 +70,7 @@ def test_configs_of_several_packs_stand_in_one_outcome(a_job: Job) -> None:
         train_unit(a_job, replace(UNIT, id=number, configs=configs), None, lambda _: None, lambda: False)
         for number, configs in enumerate([(0, 2), (1,)])
     ]
-    together, joined = (merge(a_job, results, greater_is_better=True) for results in ([whole], parts))
+    together, joined = (merge(a_job, results) for results in ([whole], parts))
     np.testing.assert_array_equal(joined.best, together.best)
     for one, other in zip(joined.trials, together.trials, strict=True):
         same(one, other)

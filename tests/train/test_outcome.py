@@ -7,6 +7,7 @@ from typing import Literal
 import pytest
 from helpers.runtime_jobs import changed, job
 
+from grouplearn.models.metrics.classes import CLASSES
 from grouplearn.models.state import Artifact
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.job import NOT_BEGUN, NOT_VALIDATED, GroupFacts, UnitResult
@@ -46,7 +47,8 @@ def failed(config: int, reason: str = "diverged") -> TrialResult:
 )
 def test_best_config(trials: list[TrialResult], greater: bool, best: int | None) -> None:
     columns = Trials.of(0, trials, ("log_loss",)).ordered()
-    outcome = outcome_of(job(groups=1).groups, {}, columns, "log_loss", greater)
+    metric = replace(CLASSES.named("log_loss"), greater_is_better=greater)
+    outcome = outcome_of(job(groups=1).groups, {}, columns, (metric,))
     assert outcome.best.tolist() == [-1 if best is None else best]
 
 
@@ -60,7 +62,7 @@ def merged(*by_fold: list[TrialResult]) -> Outcome:
         )
         for number, trials in enumerate(by_fold)
     ]
-    return merge(changed(job(groups=1), folds=max(2, len(by_fold) - 1)), reversed(results), greater_is_better=False)
+    return merge(changed(job(groups=1), folds=max(2, len(by_fold) - 1)), reversed(results))
 
 
 def test_validation_metrics_are_means_over_folds_that_have_one() -> None:
@@ -101,7 +103,7 @@ def test_groups_and_configs_in_order_whoever_trained_them() -> None:
         UnitResult(Unit(2, 1, (0,)), Trials.of(1, [done(0, 0.2)], names), {1: FACTS}),
         UnitResult(Unit(0, 0, (0, 1)), Trials.of(0, [failed(0), failed(1)], names)),
     ]
-    outcome = merge(job(groups=2), results, greater_is_better=False)
+    outcome = merge(job(groups=2), results)
     assert (outcome.groups[0].id, outcome.facts) == (0, (None, FACTS))
     assert list(zip(outcome.trials.group, outcome.trials.config, strict=True)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert outcome.best.tolist() == [-1, 1]

@@ -18,6 +18,7 @@ from grouplearn.kernels import digests
 from grouplearn.layout.ragged import Ragged
 from grouplearn.models.forms.forms import form_of
 from grouplearn.models.state import TEXT
+from grouplearn.train.results.outcome import judged_values
 from grouplearn.train.results.trials import BoolArray, Models
 
 #: Bytes of models whose rows are made together.
@@ -49,11 +50,9 @@ def kept(definition: ModelDefinition, outcome: Outcome) -> BoolArray:
     usable = trials.usable
     if definition.keep_best is None:
         return usable
-    valid, train = (trials.metric(part, definition.metric) for part in ("valid", "train"))
-    values = np.where(np.isnan(trials.valid).all(axis=1), train, valid)
-    badness = np.where(np.isnan(values), np.inf, -values if definition.greater_is_better else values)
+    values = judged_values(outcome, usable, definition.choosing)  # NaN is last
     chosen = np.flatnonzero(usable)
-    order = chosen[np.lexsort((trials.config[chosen], badness[chosen], ~outcome.is_best[chosen], place[chosen]))]
+    order = chosen[np.lexsort((trials.config[chosen], values[chosen], ~outcome.is_best[chosen], place[chosen]))]
     counts = np.bincount(place[order], minlength=len(outcome.groups))
     rank = np.arange(order.size) - (np.cumsum(counts) - counts)[place[order]]
     found = np.zeros(len(trials), np.bool_)

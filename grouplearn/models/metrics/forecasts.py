@@ -197,4 +197,5 @@ FORECASTS = Family(
     ),
     _measure,
     _judged,
+    fallback="mae",
 )

@@ -132,16 +132,25 @@ class Judged(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Family:
     """The metrics of an output in display order, the first optimised by default, and the sums that they need, here and in
-    SQL."""
+    SQL.
+
+    ``fallback`` names the metric that chooses where the optimised one is NULL: every model has it on all rows that judge. By
+    default it is the first.
+    """
 
     metrics: tuple[Metric, ...]
     measure: Callable[[Scores], MetricSums]
     judged: Callable[[Asked], Judged]
+    fallback: str = ""
 
     @property
     def default(self) -> str:
         """The name of the metric that is optimised by default."""
         return self.metrics[0].name
+
+    def choosing(self, optimised: str) -> tuple[Metric, ...]:
+        """Return the metrics that choose the best model: the first that is known of any."""
+        return tuple(map(self.named, dict.fromkeys([optimised, self.fallback or self.default])))
 
     def named(self, name: str) -> Metric:
         """Return the metric of that name; KeyError if there is none."""

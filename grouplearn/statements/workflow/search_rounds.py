@@ -6,9 +6,10 @@ same number of epochs. Results carry the states to continue from, so a trial's e
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -84,7 +85,7 @@ class _Search:
         self._progress, self._control, self._ledger = progress, controls.control, controls.ledger
         ledger = controls.ledger
         self._known = {result.unit.id: result for result in ledger.results} if ledger else {}
-        self._greater = job.family.named(job.target.metric).greater_is_better
+        self._metrics: dict[int, int] = {}
         seeds = {group.id: group_seed(job.training.seed, group) for group in job.groups}
         self._grouped_search = GroupedSearch(self._plan, job.configs, list(seeds), self._alike, seeds)
         self._trials: dict[_Key, TrialResult] = {}
@@ -246,7 +247,7 @@ class _Search:
     def _take(self, results: tuple[UnitResult, ...]) -> None:
         """Store the results of a round; trials without progress keep their earlier results."""
         self._units += (replace(result, trials=Trials.joined(())) for result in results)
-        outcome = merge(self._job, results, self._greater)
+        outcome = merge(self._job, results)
         for group, facts in zip(outcome.groups, outcome.facts, strict=True):
             known = self._facts.get(group.id)
             if facts is not None and (known is None or known.n_train < facts.n_train):
@@ -260,6 +261,7 @@ class _Search:
                 self._goals[key] = self._wanted[key]
             kept = trial if further or before is None else before
             self._trials[key] = replace(kept, seconds=seconds)
+            self._see_metric(number, kept)
 
     def _is_further(self, trial: TrialResult, before: TrialResult) -> bool:
         return trial.status == "done" if self._plan.resource == "rows" else trial.epochs > before.epochs
@@ -295,10 +297,22 @@ class _Search:
         trial, facts = self._trials.get(key), self._facts.get(key[0])
         if trial is None or not trial.usable or facts is None:
             return None
-        value = (trial.valid if facts.n_valid or self._job.split.folds else trial.train).get(self._job.target.metric)
-        if value is None or value != value:
+        metric = self._job.choosing[self._metrics.get(key[0], 0)]
+        value = self._judged(trial, facts).get(metric.name, math.nan)
+        if math.isnan(value):
             return None
-        return value if self._greater else -value
+        return value if metric.greater_is_better else -value
+
+    def _judged(self, trial: TrialResult, facts: GroupFacts) -> Mapping[str, float]:
+        return trial.valid if facts.n_valid or self._job.split.folds else trial.train
+
+    def _see_metric(self, group: int, trial: TrialResult) -> None:
+        """Note the first of the metrics that choose which a trial has: any trial of a group decides."""
+        facts = self._facts.get(group)
+        values = self._judged(trial, facts) if facts is not None else {}
+        for place, metric in enumerate(self._job.choosing):
+            if not math.isnan(values.get(metric.name, math.nan)):
+                self._metrics[group] = min(place, self._metrics.get(group, place))
 
     def _failed_groups(self) -> Iterable[int]:
         return (group.id for group in self._job.groups if group.id not in self._facts)
@@ -313,9 +327,9 @@ class _Search:
         idle = [group.id for group in self._job.groups if group.id not in by_group]
         begun = [Trials.of(group, own, names) for group, own in by_group.items()]
         trials = Trials.joined([*begun, Trials.alike(idle, range(len(configs)), STOPPED, NOT_BEGUN)]).ordered()
-        outcome = outcome_of(self._job.groups, self._facts, trials, self._job.target.metric, self._greater)
+        outcome = outcome_of(self._job.groups, self._facts, trials, self._job.choosing)
         if self._plan.resource == "rows":  # a model of few rows may win by chance
-            whole = best_configs(outcome, trials.status == DONE, self._job.target.metric, self._greater)
+            whole = best_configs(outcome, trials.status == DONE, self._job.choosing)
             outcome = replace(outcome, best=np.where(whole >= 0, whole, outcome.best))
         return SearchResult(outcome, tuple(self._units), configs)
 

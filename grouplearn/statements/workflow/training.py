@@ -182,14 +182,13 @@ def prepare(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> None:
 
 def _merged(work: Work, job: Job, watching: Observer, controls: RunControls) -> tuple[Outcome, tuple[UnitResult, ...]]:
     """Carry out all units and, with ``refit``, train the best configuration of each group once more on all rows."""
-    greater_is_better = job.family.named(job.target.metric).greater_is_better
     results = _carry_out(work.scheduled, work.units, job, watching, controls)
-    found = merge(job, results, greater_is_better)
+    found = merge(job, results)
     if work.refit is None:
         return found, results
     units = refitting.units_of(work.units, found, spares=job.split.spares)
     again = _carry_out(work.scheduled, units, work.refit, watching, controls)
-    models = merge(work.refit, again, greater_is_better)
+    models = merge(work.refit, again)
     ended = max((result.ended for result in results), default=0.0)
     every = (*results, *(later(result, ended) for result in again))
     return refitting.merged(found, models), every

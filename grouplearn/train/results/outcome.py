@@ -5,13 +5,16 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import Group
+from grouplearn.data.shard import FloatArray
 from grouplearn.data.split import FINAL
 from grouplearn.interrupting import with_checks
+from grouplearn.models.metrics.metric import Metric
 from grouplearn.models.metrics.metrics import first_best
 from grouplearn.models.metrics.ranking import in_order
 from grouplearn.models.state import Artifact
@@ -81,7 +84,7 @@ class Outcome:
         )
 
 
-def merge(job: Job, results: Iterable[UnitResult], greater_is_better: bool) -> Outcome:
+def merge(job: Job, results: Iterable[UnitResult]) -> Outcome:
     """Return the outcome of every group of ``job`` that has results.
 
     With VALIDATE FOLDS a trial is the final fit on all rows, with the means of validation metrics over folds (NaN left out);
@@ -106,17 +109,17 @@ def merge(job: Job, results: Iterable[UnitResult], greater_is_better: bool) -> O
                 made[key] = replace(of_all, n_train=of_all.n_train - known.n_valid, n_valid=known.n_valid)
             facts[group] = made[key]
     merged = with_judged(final, *folds) if job.split.has_sample else with_folds(final, folds, job.split.rolls)
-    return outcome_of(job.groups, facts, merged, job.target.metric, greater_is_better)
+    return outcome_of(job.groups, facts, merged, job.choosing)
 
 
 def outcome_of(
-    groups: Iterable[Group], facts: Mapping[int, GroupFacts], trials: Trials, metric: str, greater_is_better: bool
+    groups: Iterable[Group], facts: Mapping[int, GroupFacts], trials: Trials, choosing: Sequence[Metric]
 ) -> Outcome:
-    """Return the outcome of groups with these trials, which are in order."""
+    """Return the outcome of groups with these trials, which are in order; see ``judged_values`` for ``choosing``."""
     known = frozenset(np.unique(trials.group).tolist())
     own = sorted((group for group in with_checks(groups) if group.id in known), key=lambda group: group.id)
     found = Outcome(tuple(own), tuple(facts.get(group.id) for group in own), trials, np.full(len(own), -1, np.int32))
-    return replace(found, best=best_configs(found, trials.usable, metric, greater_is_better))
+    return replace(found, best=best_configs(found, trials.usable, choosing))
 
 
 def aligned(final: Trials, fold: Trials) -> tuple[Places, Places]:
@@ -187,24 +190,36 @@ def mean_known(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
-def best_configs(outcome: Outcome, among: BoolArray, metric: str, greater_is_better: bool) -> IntArray:
-    """Return the config (G,) with the best validation metric ``among`` each group's trials (T,), -1 without any.
+def best_configs(outcome: Outcome, among: BoolArray, choosing: Sequence[Metric]) -> IntArray:
+    """Return the config (G,) with the best of ``judged_values`` ``among`` each group's trials (T,), -1 without any.
 
-    If no trial of a group has a validation metric, the training metric decides. Ties (see ``first_best``) go to trials that
-    are done, then to the lowest config number. NaN never beats a number; if every metric is NaN (such as R² of a constant
-    label) the first trial wins.
+    Ties (see ``first_best``) go to trials that are done, then to the lowest config number. NaN never beats a number; if every
+    metric is NaN the first trial wins.
     """
     trials, groups = outcome.trials, len(outcome.groups)
     chosen, place = np.flatnonzero(among), outcome.place
     order = chosen[np.lexsort((trials.config[chosen], trials.status[chosen] == STOPPED, place[chosen]))]
     of, counts = place[order], np.bincount(place[order], minlength=groups)
     start = np.cumsum(counts) - counts
-    best, open_ = np.full(groups, -1, np.int32), counts > 0
-    best[open_] = trials.config[order[start[open_]]]
-    for part in ("valid", "train"):
-        values = np.full((groups, counts.max(initial=1)), np.nan)
-        values[of, np.arange(order.size) - start[of]] = trials.metric(part, metric)[order]
-        decided = open_ & ~np.isnan(values).all(axis=1)
-        best[decided] = trials.config[order[start[decided] + first_best(values[decided], greater_is_better)]]
-        open_ &= ~decided
+    values = np.full((groups, counts.max(initial=1)), np.nan)
+    values[of, np.arange(order.size) - start[of]] = judged_values(outcome, among, choosing)[order]
+    best, some = np.full(groups, -1, np.int32), counts > 0
+    best[some] = trials.config[order[start[some] + first_best(values[some], False)]]
     return best
+
+
+def judged_values(outcome: Outcome, among: BoolArray, choosing: Sequence[Metric]) -> FloatArray:
+    """Return what chooses ``among`` the trials of each group (T,), the less the better: NaN of a trial that has no such metric.
+
+    It is the first of the metrics ``choosing`` that any trial of the group has on held-out rows; if none has any, on the rows
+    that it learned from.
+    """
+    trials, place, groups = outcome.trials, outcome.place, len(outcome.groups)
+    found, open_ = np.full(len(trials), np.nan), np.ones(groups, np.bool_)
+    for part, metric in product(("valid", "train"), choosing):
+        values = trials.metric(part, metric.name)
+        known = np.bincount(place[among & ~np.isnan(values)], minlength=groups) > 0
+        of = (open_ & known)[place]
+        found[of] = -values[of] if metric.greater_is_better else values[of]
+        open_ &= ~known
+    return found
