@@ -38,7 +38,7 @@ def test_held_out_rows_that_judge_no_trial() -> None:
             " OVER GRID (l2 IN (0.1, 1)) VALIDATE WHERE g = 1 OPTIMIZE auc"
         )
         (row,) = answer(con, train)
-        assert row["note"] == "no trial has a valid_auc: the best is chosen by train_auc"
+        assert row["note"] == "no trial has a valid_auc: the best is chosen by valid_log_loss"
 
 
 def test_what_has_no_epochs_is_not_told_to_raise_them(monkeypatch: pytest.MonkeyPatch) -> None:

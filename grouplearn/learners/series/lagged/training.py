@@ -153,8 +153,9 @@ class Fit:
         for begin, end in pairwise(bounds):
             last = np.flatnonzero((place >= begin[series.of] - 1) & (place < end[series.of] - 1))
             last = last[:: 1 + last.size // most]
-            error.append(self._errors(place < begin[series.of], last))
-            of.append(series.of[last])
+            if last.size:
+                error.append(self._errors(place < begin[series.of], last))
+                of.append(series.of[last])
         return deviations(np.concatenate(error), np.concatenate(of), self.scale(series.y).factor)
 
     def _errors(self, seen: BoolArray, last: IntArray) -> FloatArray:
