@@ -171,7 +171,8 @@ class Several:
         statement, checker = self.statement, self.checker
         if isinstance(statement.validation, ValidateNone):
             message = "VALIDATE NONE holds out no rows, and the learners are compared by rows held out"
-            raise checker.error(message, statement.learner.span, "Use VALIDATE SAMPLE 10%, or leave VALIDATE out.")
+            use = "SAMPLE 10%" if statement.order_by is None else "ROLLING 1 HORIZON 12"
+            raise checker.error(message, statement.learner.span, f"Use VALIDATE {use}, or leave VALIDATE out.")
         for name in self.names:
             if not self.learner(name).declaration.has_label:
                 message = f"{name.value} has no label, and several learners are compared by how well they predict one"

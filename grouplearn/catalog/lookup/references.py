@@ -10,12 +10,12 @@ import duckdb
 
 from grouplearn.catalog import naming
 from grouplearn.catalog.checks.tables import SCHEMA
-from grouplearn.catalog.combinations import combination_at
+from grouplearn.catalog.combinations import Combination, combination_at
 from grouplearn.catalog.lookup import search_path
 from grouplearn.catalog.lookup.attached import Attachments, attachments_of
 from grouplearn.catalog.lookup.callers import callers
 from grouplearn.catalog.lookup.search_path import Place
-from grouplearn.catalog.models import load_by_id
+from grouplearn.catalog.models import load_by_id, load_definition
 from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import databases_with_models, table
 from grouplearn.errors import data_error
@@ -158,14 +158,22 @@ def find(
     others = [(database, schema, name) for database, _, schema, name in _some(con) if catalog in (None, database)]
     for place, name in meant_by(reference, here):
         if catalog in (None, place[0]) and (several := combination_at(con, *place, name)) is not None:
-            names = " or ".join(literal(each.name) for each in several.members)
-            remedy = f"Write FROM {name}_predict(...), which chooses for each row, or {names} in place of {literal(reference)}."
-            raise data_error(f'model "{reference}" is of several learners, and predict takes one\n\nHint: {remedy}')
+            raise _of_several(con, reference, several)
     hint = naming.hint(reference, others, here)
     known = {naming.reference(model, here) for model in others if folded(model[2]) != folded(reference)}
     told = f"\n\nHint: {hint}" if hint else naming.listed(sorted(known))
     view = f" in {sought.place}, where the view or macro is that calls predict" if sought.in_view else ""
     raise data_error(f'model "{reference}" does not exist{view}{told}')
+
+
+def _of_several(con: duckdb.DuckDBPyConnection, reference: str, several: Combination) -> Exception:
+    first = several.members[0]
+    model = load_definition(con, first.catalog, first.schema, first.name)
+    suffixes = [each.suffix for each in model.definition.output.endpoints] if model is not None else []
+    function, of = ("forecast", "group") if "_forecast" in suffixes else ("predict", "row")
+    calls = " or ".join(f"{function}({literal(each.name)}, ...)" for each in several.members)
+    remedy = f"Write FROM {several.location.name}_{function}(...), which chooses for each {of}, or {calls}."
+    return data_error(f'model "{reference}" is of several learners, and {function} takes one\n\nHint: {remedy}')
 
 
 def among(models: Sequence[Entry], meant: Sequence[tuple[Place, str]]) -> list[Entry]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from grouplearn.catalog.records import Outcome
 from grouplearn.data.dataset import Group
 from grouplearn.data.shard import FloatArray
+from grouplearn.train.job import GroupFacts
 from grouplearn.train.results.trials import Trials
 
 Part = Literal["train", "valid"]
@@ -23,14 +24,13 @@ class BestTrials:
     groups: tuple[Group, ...]
     configs: npt.NDArray[np.int32]
     _trials: Trials
-    _skipped: tuple[int, ...]
+    _facts: tuple[GroupFacts | None, ...]
 
     @classmethod
     def of(cls, outcome: Outcome) -> BestTrials:
         """Return those of a run."""
         own = outcome.only(outcome.best >= 0)
-        skipped = tuple(0 if each is None else each.n_skipped for each in own.facts)
-        return cls(own.groups, own.best, own.trials.take(np.flatnonzero(own.is_best)), skipped)
+        return cls(own.groups, own.best, own.trials.take(np.flatnonzero(own.is_best)), own.facts)
 
     @property
     def first(self) -> Group:
@@ -41,6 +41,8 @@ class BestTrials:
         """Return a metric of each best trial on the rows that it learned from, or on held-out rows; NaN if there is none."""
         return self._trials.metric(part, name)
 
-    def skipping(self) -> list[tuple[Group, int]]:
-        """Return the groups with skipped rows, and how many."""
-        return [(group, count) for group, count in zip(self.groups, self._skipped, strict=True) if count]
+    def skipping(self) -> list[tuple[Group, GroupFacts]]:
+        """Return the groups with skipped rows, and what is known of them."""
+        return [
+            (group, facts) for group, facts in zip(self.groups, self._facts, strict=True) if facts and facts.n_skipped
+        ]

@@ -12,7 +12,7 @@ from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.models.definition import ItemColumn
 from grouplearn.statements.notes.best_trials import BestTrials
-from grouplearn.train.job import Job
+from grouplearn.train.job import GroupFacts, Job
 
 #: The reasons are counted for at most so many groups, those with the largest share of skipped rows.
 _MOST_GROUPS = 200
@@ -22,10 +22,10 @@ _ROWS = 1 << 17
 
 def skipped_rows(job: Job, definition: ModelDefinition, best: BestTrials) -> Mapping[int, str]:
     """Return by group number the note on groups of which many rows were skipped."""
-    shares = [(count / group.n_rows, group, count) for group, count in best.skipping()]
+    shares = [(facts.n_skipped / (group.n_rows - facts.n_ahead), group, facts) for group, facts in best.skipping()]
     much = sorted((each for each in shares if each[0] > MUCH_SKIPPED), key=lambda each: (-each[0], each[1].id))
     required = [entry for entry in definition.items if _is_required(job, entry.item)]
-    return {group.id: _note(job, definition, required, group, count) for _, group, count in much[:_MOST_GROUPS]}
+    return {group.id: _note(job, definition, required, group, facts) for _, group, facts in much[:_MOST_GROUPS]}
 
 
 def _is_required(job: Job, item: Item) -> bool:
@@ -34,8 +34,10 @@ def _is_required(job: Job, item: Item) -> bool:
     return not filled and not job.trainer.declaration.handles_missing and (item.is_numeric or item.kind == "category")
 
 
-def _note(job: Job, definition: ModelDefinition, required: list[ItemColumn], group: Group, skipped: int) -> str:
-    unlabelled, unweighted, unpredicted = 0, 0, 0
+def _note(job: Job, definition: ModelDefinition, required: list[ItemColumn], group: Group, facts: GroupFacts) -> str:
+    # Rows of the steps after the last label of a series are not skipped.
+    skipped, n_rows, unlabelled = facts.n_skipped, group.n_rows - facts.n_ahead, -facts.n_ahead
+    unweighted, unpredicted = 0, 0
     missing, infinite = np.zeros((2, len(required)), np.int64)
     for rows in _parts(group):
         part = job.dataset.rows(rows.start, rows.stop)
@@ -54,9 +56,9 @@ def _note(job: Job, definition: ModelDefinition, required: list[ItemColumn], gro
     ]
     reasons.append((unlabelled, f"{definition.target_name} is NULL in", ""))
     count, why, _ = max(reasons, key=lambda each: each[0])
-    if not count or skipped - unweighted <= MUCH_SKIPPED * group.n_rows:
+    if not count or skipped - unweighted <= MUCH_SKIPPED * n_rows:
         return ""  # who gives a row no weight wants it skipped
-    text = f"{skipped:,} of {group.n_rows:,} rows are skipped, as {why} {count:,}"
+    text = f"{skipped:,} of {n_rows:,} rows are skipped, as {why} {count:,}"
     if not unpredicted:
         return text
     advice = max(reasons[: len(required)], key=lambda each: each[0])[2]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from grouplearn.bind.clauses.number_texts import cast_of_numbers, signed
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.encoding import types
+from grouplearn.learners.series.panel import OWN
 from grouplearn.parser.lexer.keywords import NO_COLUMNS
 from grouplearn.sqltext import identifier, literal
 from grouplearn.train.job import Job
@@ -16,6 +17,8 @@ from grouplearn.visible import visible
 
 #: The most values of a key or category that are compared with each other.
 _MOST_COMPARED = 100_000
+#: A value of a list as DuckDB writes it, in quotes or not.
+_VALUE = re.compile(r"(?:^\[|, )(?:'((?:\\.|[^'\\])*)'|([^,\]]*))")
 _PLAIN = re.compile(r"[^\W\d]\w*")
 #: So many whole numbers may be names of classes: stars, grades, weekdays.
 _FEW_CLASSES = 10
@@ -39,9 +42,21 @@ def alike_values(job: Job, definition: ModelDefinition) -> Iterator[str]:
     for place, key in enumerate(definition.keys):
         if types.has_text(key.type):
             yield from _alike("keys", (group.keys[place] for group in job.groups), "GROUP BY", key.sql)
-    for entry in definition.items:
+    if definition.series:
+        yield from _alike_series(job, definition)
+    for entry in definition.items[OWN if definition.series else 0 :]:
         if entry.item.kind == "category":
             yield from _alike("categories", job.dataset.dictionary(entry.item), "FEATURES", entry.expression)
+
+
+def _alike_series(job: Job, definition: ModelDefinition) -> Iterator[str]:
+    """Yield notes on the columns of SERIES BY: a category is the list of their values, as DuckDB writes it."""
+    series = [_VALUE.findall(text) for text in job.dataset.dictionary(definition.items[OWN - 1].item)]
+    for place, key in enumerate(definition.series):
+        if types.has_text(key.type):
+            values = (each[place] for each in series if len(each) == len(definition.series))
+            texts = (re.sub(r"\\(.)", r"\1", quoted) or plain for quoted, plain in values if plain != "NULL")
+            yield from _alike("series", texts, "SERIES BY", key.sql)
 
 
 def _alike(what: str, texts: Iterable[str | None], clause: str, sql: str) -> Iterator[str]:
