@@ -182,7 +182,11 @@ def test_folds_that_judge_nothing_are_not_without_held_out_rows() -> None:
     with grouplearn.connect(progress=False) as con:
         con.execute("CREATE TABLE t AS SELECT hash(i) % 1000 / 1000 AS a, i = 7 AS y FROM range(60) AS r(i)")
         train = "TRAIN MODEL m USING logistic_regression PREDICT y FEATURES (a) FROM t VALIDATE FOLDS 3 OPTIMIZE auc"
-        assert notes_of(con, train) == [None]
+        (note,) = notes_of(con, train)
+        assert (
+            note
+            == "not validated: 1 of 3 folds failed; the first: the label is false in all of the group's 40 training rows"
+        )
         assert con.execute("SELECT n_valid, valid_auc FROM m").fetchall() == [(0, None)]
 
 

@@ -151,7 +151,7 @@ def test_the_macro_of_steps_goes_where_the_model_goes(con: Any) -> None:
     con.execute("ALTER MODEL m RENAME TO n")
     assert con.execute("FROM n_forecast(2)").fetchall() == STEPS
     con.execute("DROP MODEL n")
-    assert con.execute("SELECT 1 FROM duckdb_functions() WHERE function_name LIKE '%forecast'").fetchall() == []
+    assert con.execute("SELECT 1 FROM duckdb_functions() WHERE function_name LIKE '__forecast'").fetchall() == []
 
 
 def test_exported_sql_has_the_steps(con: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
