@@ -135,7 +135,8 @@ class _Binder:
             refuse_aggregates(self._checker, self._source, called)
         self._having()
         ordered = SeriesBinder(self._checker, statement, self._learner, self._source)
-        series = ordered.bind(options.rows.frequency, self._keys(target, statement.series_by), keys)
+        series_keys = self._keys(target, statement.series_by)
+        series = ordered.bind(options.rows.frequency, series_keys, keys, target.extract if target else None)
         rows = HoldoutBinder(self._checker, statement, self._source)
         holdout_given = rows.given()
         keyed = [key.extract for key in (*keys, *(series.keys if series else ()))]

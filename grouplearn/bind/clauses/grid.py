@@ -24,13 +24,15 @@ _DATES = (("%Y%m%d", 19_000_101, 20_991_231, "days"), ("%Y%m", 190_001, 209_912,
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The times of ``source`` on the steps of a ``frequency``; ``keys`` tell its series apart."""
+    """The times of ``source`` on the steps of a ``frequency``; ``keys`` tell its series apart. ``label`` is None if rows
+    without one are of steps to come."""
 
     checker: SqlChecker
     source: tuple[str | Sql, ...]
     time: Sql
     frequency: Frequency
     keys: Sequence[Sql]
+    label: Sql | None
 
     def doubts(self, kind: str) -> Iterator[str]:
         """Yield the notes that numbers look like dates, as 20240131 does, and that most steps have no row; raises if nearly all
@@ -39,9 +41,13 @@ class Grid:
         if dates is not None:
             yield dates
         of = ", ".join(f"k{number}" for number in range(len(self.keys)))
-        each = "SELECT max(n) - min(n) + 1 AS steps, count(DISTINCT n) AS n_rows FROM ("
-        read = (f"SELECT sum(steps), sum(n_rows) FROM ({each}", *self._steps(kind), f") GROUP BY {of or 'ALL'})")
-        steps, rows = self.checker.rows(*read)[0]
+        ends = "max(n) FILTER (known) AS last, max(n) FILTER (NOT known) AS unknown"
+        each = f"SELECT max(n) - min(n) + 1 AS steps, count(DISTINCT n) AS n_rows, {ends} FROM ("
+        counts = "sum(steps), sum(n_rows), count(*) FILTER (unknown > last), count(*)"
+        read = (f"SELECT {counts} FROM ({each}", *self._steps(kind), f") GROUP BY {of or 'ALL'})")
+        steps, rows, n_unknown, n_series = self.checker.rows(*read)[0]
+        if n_unknown:
+            yield f"{n_unknown} of {n_series} series end with rows without a label, which count as steps to come"
         if steps is None or steps <= _SPARSE * rows:
             return
         why, usual = self._odd(kind)
@@ -96,6 +102,7 @@ class Grid:
             self.time,
             f"{after} AS n",
             *keys,
+            *([", (", self.label, ") IS NOT NULL AS known"] if self.label else [", true AS known"]),
             *self.source,
             ") WHERE isfinite(n)",
         )

@@ -56,10 +56,13 @@ class SeriesBinder:
     learner: Learner
     source: tuple[str | Sql, ...]
 
-    def bind(self, given: Sql | None, keys: tuple[BoundKey, ...], groups: tuple[BoundKey, ...] = ()) -> Series | None:
+    def bind(
+        self, given: Sql | None, keys: tuple[BoundKey, ...], groups: tuple[BoundKey, ...], label: Sql | None
+    ) -> Series | None:
         """Return the series, None if the learner takes rows in any order.
 
-        ``given`` is the frequency in WITH, ``keys`` those of SERIES BY, ``groups`` of GROUP BY.
+        ``given`` is the frequency in WITH, ``keys`` those of SERIES BY, ``groups`` of GROUP BY;
+        ``label`` the SQL of the label.
         """
         own, statement, time = self.learner.declaration, self.statement, self.statement.order_by
         self._refuse_clauses()
@@ -81,7 +84,8 @@ class SeriesBinder:
         frequency = self._frequency(time, kind, given)
         if given is not None:
             return Series(time, frequency, keys)
-        grid = Grid(self.checker, self.source, time, frequency, [key.extract for key in (*groups, *keys)])
+        told = label if statement.features is None else None
+        grid = Grid(self.checker, self.source, time, frequency, [key.extract for key in (*groups, *keys)], told)
         return Series(time, frequency, keys, tuple(grid.doubts(kind)), True)
 
     def features(self, series: Series) -> tuple[Feature, ...]:
