@@ -47,7 +47,7 @@ class Grid:
         read = (f"SELECT {counts} FROM ({each}", *self._steps(kind), f") GROUP BY {of or 'ALL'})")
         steps, rows, n_unknown, n_series = self.checker.rows(*read)[0]
         if n_unknown:
-            yield f"{n_unknown} of {n_series} series end with rows without a label, which count as steps to come"
+            yield f"at the end of {n_unknown} of {n_series} series, rows without a label count as steps to come"
         if steps is None or steps <= _SPARSE * rows:
             return
         why, usual = self._odd(kind)
