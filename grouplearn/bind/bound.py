@@ -66,12 +66,14 @@ class Holdout:
 class Series:
     """ORDER BY bound: the time of a row over FROM, and the frequency of its steps, which may be ``inferred`` from the times.
 
-    The first item is the step. ``keys`` are those of SERIES BY. ``doubts`` are notes on what an inferred frequency leaves.
+    The first item is the step. ``keys`` are those of SERIES BY. ``season_length`` counts the steps of the usual season.
+    ``doubts`` are notes on what an inferred frequency leaves.
     """
 
     time: Sql
     frequency: Frequency
     keys: tuple[BoundKey, ...] = ()
+    season_length: int = 1
     doubts: tuple[str, ...] = ()
     inferred: bool = False
 

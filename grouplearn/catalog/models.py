@@ -18,6 +18,7 @@ from grouplearn.catalog.stored_forms import stored_form
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.registry import BY_NAME, encoder_of
 from grouplearn.data.encoding.types import is_whole
+from grouplearn.data.frequency import Frequency
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config, Value
 from grouplearn.learners.contract.learner import OVER_LAGS
@@ -275,6 +276,7 @@ def describe_sql(model: StoredModel) -> str:
         ("features", literal(", ".join(items))),
         ("group by", literal(_keys(definition.keys) or None)),
         *([("series by", literal(_keys(definition.series)))] if definition.series else []),
+        *([("frequency", literal(_frequency(definition)))] if "season_length" in definition.configs[0] else []),
         ("hyperparameters", literal(", ".join(f"{c.name} {c.type}" for c in definition.hyperparameters) or None)),
         ("metric", literal(definition.metric)),
         ("on missing group", literal(definition.missing_group)),
@@ -311,6 +313,13 @@ def describe_several_sql(combination: Combination, members: Sequence[StoredModel
     ]
     lines = ", ".join(f"({literal(name)}, {literal(value)})" for name, value in properties)
     return f"SELECT property, value FROM (VALUES {lines}) AS t(property, value)"
+
+
+def _frequency(definition: ModelDefinition) -> str:
+    """Return the steps of a series and of its season in words."""
+    season = definition.configs[0]["season_length"]
+    seasons = "no season" if season == 1 else f"season of {season} steps"
+    return f"{Frequency.of(definition.items[0].item.options).words}, {seasons}"
 
 
 def _keys(keys: Iterable[KeyColumn]) -> str:

@@ -29,7 +29,7 @@ COMMON = ("", "_weights", "_curves", "_importance", "_schedule")
 _COMMENTS = {
     "": "One row per group and configuration of the model.",
     "_weights": "Weights of the linear model, on the encoded features; the intercept is feature (intercept).",
-    "_curves": "One row per trial and epoch.",
+    "_curves": "One row per trial and epoch; learners that solve a model in one pass, such as those of series, have one.",
     "_importance": "Importance of every feature column in every trial.",
     "_schedule": "The schedule as it ran: one row per unit and group, or per step of a unit whose group was split.",
 }

@@ -33,6 +33,10 @@ from grouplearn.parser.statements import (
 SEASON, HORIZON = "season_length", "horizon"
 #: The horizon of series without a season.
 _HORIZON = 10
+#: Seasons of steps that are shorter: a day, an hour, a minute, a second, in microseconds.
+_SEASONS = (DAY_IN_MICROSECONDS, 3_600_000_000, 60_000_000, 1_000_000)
+#: The longest of them in steps: the default horizon has two.
+_LONGEST_SEASON = 5_000
 #: Options about the label and the weight of rows.
 _OF_ROWS = ("weight", "class_weight", "positive_class", "task")
 #: Distinct working days from which a series without weekends is one of business days.
@@ -82,11 +86,12 @@ class SeriesBinder:
             raise self.checker.error(message, time.span, _cast_hint(kind, time.text.strip()))
         kind = described[0].type
         frequency = self._frequency(time, kind, given)
+        season = self._season_length(time, frequency)
         if given is not None:
-            return Series(time, frequency, keys)
+            return Series(time, frequency, keys, season)
         told = label if statement.features is None else None
         grid = Grid(self.checker, self.source, time, frequency, [key.extract for key in (*groups, *keys)], told)
-        return Series(time, frequency, keys, tuple(grid.doubts(kind)), True)
+        return Series(time, frequency, keys, season, tuple(grid.doubts(kind)), inferred=True)
 
     def features(self, series: Series) -> tuple[Feature, ...]:
         """Return the features: the step of the time; of a panel also the series of a row, and those of FEATURES."""
@@ -104,7 +109,7 @@ class SeriesBinder:
 
     def defaults(self, series: Series, fixed: Mapping[str, Value], holdout: Holdout | None) -> dict[str, Value]:
         """Return the season and the horizon, where the statement gives none; a horizon reaches as far as windows are judged."""
-        season, horizon = int(str(fixed.get(SEASON) or series.frequency.season_length)), fixed.get(HORIZON)
+        season, horizon = int(str(fixed.get(SEASON) or series.season_length)), fixed.get(HORIZON)
         reach = holdout.split.horizon + holdout.split.gap if holdout else 0
         if horizon is None:
             return {SEASON: season, HORIZON: max(reach, 2 * season if season > 1 else _HORIZON)}
@@ -116,7 +121,7 @@ class SeriesBinder:
     def judged(self, series: Series, fixed: Mapping[str, Value]) -> int:
         """Return how many steps at the end judge without VALIDATE: the horizon if it is given, else a season."""
         given = any(option.name.value.casefold() == HORIZON for option in self.statement.options)
-        season = int(str(fixed.get(SEASON) or series.frequency.season_length))
+        season = int(str(fixed.get(SEASON) or series.season_length))
         return int(str(fixed[HORIZON])) if given or season == 1 else season
 
     def _refuse_clauses(self) -> None:
@@ -180,6 +185,16 @@ class SeriesBinder:
         else:
             unit, every, first = "day", seen.every_days, seen.first_day
         return _aligned(unit, every, first, seen, zone)
+
+    def _season_length(self, time: Sql, frequency: Frequency) -> int:
+        """Return the steps of the usual season: of steps shorter than a day, of the longest that the times have twice."""
+        if frequency.unit != "microsecond":
+            return frequency.season_length
+        times = ("FROM (SELECT (", time, ") AS t", *self.source, ") WHERE isfinite(t)")
+        span = self.checker.rows("SELECT coalesce(max(epoch_us(t)) - min(epoch_us(t)), 0) ", *times)[0][0]
+        most = min((span // frequency.every + 1) // 2, _LONGEST_SEASON)
+        found = (size // frequency.every for size in _SEASONS if size % frequency.every == 0)
+        return next((each for each in found if each <= most), 1)
 
     def _of_numbers(self, time: Sql, given: Sql | None) -> Frequency:
         times = ("FROM (SELECT DISTINCT CAST((", time, ") AS BIGINT) AS n", *self.source, ") WHERE n IS NOT NULL")

@@ -164,7 +164,14 @@ def _fit(config: Config, y: FloatArray, horizon: int) -> _Fitted:
     fitted[: d + period * seasonal_d] = np.nan
     deviation = (ahead["upper"] - ahead["lower"]).to_numpy()[:, 0] / 2
     loss = float(np.nan_to_num(-model["loglik"]))
-    return _Fitted(fitted, ahead["mean"], deviation, loss, model["code"] != _AT_LIMIT, method, methods.FITTED)
+    note = methods.LONG_SEASON if _lacks_season(config, y.size) else methods.FITTED
+    return _Fitted(fitted, ahead["mean"], deviation, loss, model["code"] != _AT_LIMIT, method, note)
+
+
+def _lacks_season(config: Config, steps: int) -> bool:
+    """Return whether the orders of seasons would be chosen for a series of so many steps, if seasons were shorter."""
+    season = cast(int, config[SEASON_LENGTH.name])
+    return not _given(config, _OF_STEPS) and season > LONGEST_SEASON and steps >= 2 * season
 
 
 def _model(config: Config, y: FloatArray) -> Mapping[str, Any] | None:

@@ -19,6 +19,8 @@ from grouplearn.models.state import Tensors
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+#: The least deviation of a forecast over the largest absolute value of its series: more than the rounding errors of forecasts.
+_ROUNDING = 2.0**-46
 #: Steps that a series may span for each of its rows.
 _SPARSEST = 10_000
 
@@ -120,6 +122,14 @@ class SeriesBatch:
             values = np.where(gaps, before, values)
         return values
 
+    def rounding(self) -> FloatArray:
+        """Return the deviation of each series (G,) below which errors of forecasts are those of rounding."""
+        largest = np.zeros(self.n_series)
+        some = np.flatnonzero(self.sizes)
+        if some.size:
+            largest[some] = np.fmax.reduceat(np.abs(self.y), self.start[some])
+        return _ROUNDING * largest
+
     def absolute_sums(self) -> tuple[FloatArray, IntArray]:
         """Return the sum of the absolute values of each series, and the number of its values, (G,) each."""
         known = np.isfinite(self.y)
@@ -197,12 +207,13 @@ class FittedSeries:
         """Return the tensors of so many ``models``, of as many of these series each, see ``SeriesLearner.finalize``."""
         known, relative = np.isfinite(self.fitted), np.zeros(batch.n_series) if self.relative is None else self.relative
         sizes = np.bincount(batch.of[known], minlength=batch.n_series)
+        deviation = np.maximum(self.deviation, batch.rounding()[:, None])
         equal = {
             "size": sizes.astype(np.float64),
             "missing": np.bincount(batch.of[np.isnan(batch.y)], minlength=batch.n_series).astype(np.float64),
             "first": (batch.first + batch.sizes - sizes).astype(np.float64),
             "mean": self.mean,
-            "deviation": np.where(np.isfinite(self.deviation), self.deviation, UNKNOWN),
+            "deviation": np.where(np.isfinite(deviation), deviation, UNKNOWN),
             "scale": np.column_stack([np.where(np.isfinite(scale), scale, UNKNOWN), relative]),
             **({} if self.quantiles is None else {QUANTILES: self.quantiles}),
         }

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import cast
 
 import numpy as np
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.series import intermittent as kernel
+from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.contract.learner import Declaration
-from grouplearn.learners.series.batch import FittedSeries, Parts, SeriesBatch, known
+from grouplearn.learners.series.batch import FittedSeries, IntArray, Parts, SeriesBatch, known, scores_at
 from grouplearn.learners.series.methods import FEW_DEMANDS, FITTED, NO_DEMAND
 from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, SeriesCost, SeriesLearner
 from grouplearn.models.label import NUMBER
-from grouplearn.models.outputs.forecast import DecomposedForecast
+from grouplearn.models.metrics.forecasts import DEVIATIONS
+from grouplearn.models.outputs.forecast import DemandForecast
 from grouplearn.models.state import Tensors
 
 #: The kernel's methods by the variant that a statement names.
@@ -43,7 +45,7 @@ ALPHA, BETA = _weight("alpha", "size"), _weight("beta", "interval, or of whether
 class Croston(SeriesLearner):
     """Smooths the sizes of demands, and the intervals between them or their probability, each with its own weight.
 
-    The deviation is the root mean square of one-step errors, the same for all steps.
+    The deviation is the root mean square of one-step errors, the same for all steps; no quantile is below 0.
     Source: Croston 1972; Syntetos & Boylan 2005; Teunter, Syntetos & Babai 2011.
     """
 
@@ -51,7 +53,7 @@ class Croston(SeriesLearner):
         name="croston",
         summary="demand that is mostly 0: its size by how often it comes (Croston, SBA, TSB)",
         labels=frozenset({NUMBER}),
-        output=DecomposedForecast,
+        output=DemandForecast,
         hyperparameters=(VARIANT, ALPHA, BETA, SEASON_LENGTH, HORIZON),
         form="vectors",
         handles_missing=True,
@@ -76,3 +78,9 @@ class Croston(SeriesLearner):
     def continued(self, tensors: Tensors, horizon: int) -> tuple[FloatArray, FloatArray] | None:
         """Return the forecasts, which are the same for all steps."""
         return np.full(horizon, tensors["mean"][-1]), np.full(horizon, known(tensors["deviation"])[-1])
+
+    def distribution(self, x: FloatArray, of: IntArray, models: Mapping[str, Ragged] | Tensors) -> FloatArray:
+        """Return the scores with the quantiles that metrics judge, (n, 15)."""
+        found = scores_at(x, of, models)
+        mean, deviation = found[:, :1], found[:, 1:2]
+        return np.concatenate([found, np.maximum(mean + DEVIATIONS * deviation, np.minimum(mean, 0.0))], axis=1)

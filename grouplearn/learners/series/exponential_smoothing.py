@@ -15,6 +15,7 @@ from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter
 from grouplearn.learners.contract.cost import Coefficients
 from grouplearn.learners.contract.learner import Declaration
 from grouplearn.learners.series.batch import FittedSeries, Parts, SeriesBatch, known
+from grouplearn.learners.series.methods import LONG_SEASON
 from grouplearn.learners.series.series_learner import HORIZON, SEASON_LENGTH, SeriesCost, SeriesLearner
 from grouplearn.models.label import NUMBER
 from grouplearn.models.outputs.forecast import DecomposedForecast
@@ -98,6 +99,8 @@ class ExponentialSmoothing(SeriesLearner):
             np.column_stack([found.model, found.parameters, sigma2]),
             found.final,
         )
+        lacks_season = season > kernel.LONGEST_SEASON and config[SEASONALITY.name] != "none"
+        note = np.where(fitted & lacks_season & (batch.sizes >= 2 * season), LONG_SEASON, found.note).astype(np.int8)
         return FittedSeries(
             found.fitted,
             found.mean,
@@ -105,7 +108,7 @@ class ExponentialSmoothing(SeriesLearner):
             likely,
             found.converged,
             method,
-            found.note,
+            note,
             parts=parts,
             relative=fitted & np.array([error == "M" for error, *_ in kernel.MODELS])[found.model],
         )

@@ -15,8 +15,8 @@ from grouplearn.sqltext import literal
 Notes = npt.NDArray[np.int8]
 #: The vector of a model that has the codes of the letters of its method, and the note as its value.
 PART, NOTE = "method", "note"
-#: Why a series has a simple model.
-FITTED, CONSTANT, TOO_FEW, NO_CANDIDATE, NO_DEMAND, FEW_DEMANDS, NO_SEASON, NO_SPLIT = range(8)
+#: Why a series has a simple model, or one without its season.
+FITTED, CONSTANT, TOO_FEW, NO_CANDIDATE, NO_DEMAND, FEW_DEMANDS, NO_SEASON, NO_SPLIT, LONG_SEASON = range(9)
 _TEXTS: Mapping[int, str] = MappingProxyType(
     {
         CONSTANT: "all values of the series are the same, and so are its forecasts",
@@ -28,6 +28,8 @@ _TEXTS: Mapping[int, str] = MappingProxyType(
             "no tree splits the rows, so what is forecast is a constant: too few rows train for min_data_in_leaf, or no lag"
             " tells anything: lower it, or learn more series by SERIES BY"
         ),
+        LONG_SEASON: "seasons of more than 24 steps (of arima: 100) are left out: theta and seasonal_naive take them, or WITH "
+        "(season_length = ...) gives shorter ones",
         NO_SEASON: "the series is no longer than a season: forecasts are its last value",
     }
 )

@@ -20,7 +20,7 @@ from grouplearn.learners.contract.learner import Vector, VectorLearner
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import SolvedStack, StackLearner
 from grouplearn.learners.series import methods
-from grouplearn.learners.series.batch import PARTS, QUANTILES, FittedSeries, SeriesBatch, scores_at
+from grouplearn.learners.series.batch import PARTS, QUANTILES, FittedSeries, IntArray, SeriesBatch, scores_at
 from grouplearn.learners.unsupervised.solved import SolvedVectors
 from grouplearn.models.label import Label
 from grouplearn.models.metrics.forecasts import COMPONENTS, ENDED, FORECASTS, sums_of_runs
@@ -106,9 +106,13 @@ class Forecaster(VectorLearner):
         return Artifact("tensors", own)
 
     def score(self, label: Label, artifact: Artifact, x: Matrix) -> FloatArray:
-        """Return the scores at the rows' steps, (n, 4), or (n, 15) of sampled forecasts."""
+        """Return the scores at the rows' steps, (n, 4), or (n, 15) with quantiles."""
         del label
-        return scores_at(np.asarray(x, np.float64), np.zeros(x.shape[0], np.int64), artifact.tensors)
+        return self.distribution(np.asarray(x, np.float64), np.zeros(x.shape[0], np.int64), artifact.tensors)
+
+    def distribution(self, x: FloatArray, of: IntArray, models: Mapping[str, Ragged] | Tensors) -> FloatArray:
+        """Return the scores of rows by the models ``of`` each row, see ``scores_at``."""
+        return scores_at(x, of, models)
 
     def validation_error(self, problem: Problem, artifact: Artifact) -> str | None:
         """Return how the tensors differ from those of series."""
@@ -251,7 +255,7 @@ class SeriesLearner(Forecaster, StackLearner):
         del problem
         of, models = np.repeat(np.arange(stack.n_groups), stack.sizes), solved.tensors()
         x = np.asarray(stack.x, np.float64)
-        each = [scores_at(x, of * len(configs) + number, models) for number in range(len(configs))]
+        each = [self.distribution(x, of * len(configs) + number, models) for number in range(len(configs))]
         sums = sums_of_runs(np.stack(each, axis=1), stack.y, stack.weight, stack.start)
         return FORECASTS.finish(MetricSums(sums), *wanted)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import cast
 
@@ -28,15 +27,16 @@ VARIANT = Hyperparameter(
     choices=kernel.VARIANTS,
 )
 
-#: From this θ on the method is written as infinite.
-_STRAIGHT = 1e6
+#: From this θ on the second line is the series itself, and the method simple exponential smoothing beside the drift of the line.
+_WHOLE = 1e6
 _SEASONS = ("", ", additive season", ", multiplicative season")
 
 
 class Theta(SeriesLearner):
     """The mean of the series' straight line and of a line whose curvature is multiplied by θ, forecast by its smoothed level.
 
-    Seasons are taken out first by classical decomposition, if the autocorrelation at their length says that there are any.
+    Seasons are taken out first by classical decomposition, if the autocorrelation at their length says that there are any. A
+    multiplicative season multiplies the interval, too: it is wider where values are larger.
     Source: Assimakopoulos & Nikolopoulos 2000; Fiorucci et al. 2016; R: thetaf().
     """
 
@@ -63,7 +63,7 @@ class Theta(SeriesLearner):
         has_seasons, are_factors = np.isfinite(found.seasons).any(axis=1), found.is_multiplicative
         kinds = np.where(has_seasons, np.where(are_factors, 2, 1), 0).tolist()
         method = [
-            f"theta({theta if theta < _STRAIGHT else math.inf:.3g}){_SEASONS[kind]}"
+            (f"theta({theta:.3g})" if theta < _WHOLE else "simple exponential smoothing with drift") + _SEASONS[kind]
             if note == kernel.FITTED
             else "mean"
             for theta, kind, note in zip(found.parameters[:, 1].tolist(), kinds, found.note.tolist(), strict=True)

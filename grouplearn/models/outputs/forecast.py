@@ -13,10 +13,13 @@ from grouplearn.models.metrics.forecasts import COMPONENTS, DEVIATIONS, ENDED, F
 from grouplearn.models.outputs.horizon import (
     ANOMALIES,
     COMPONENTS_OF,
+    DEMAND_ANOMALIES,
+    DEMAND_FORECAST,
     ENDLESS_FORECAST,
     FITTED,
     FORECAST,
     SAMPLED_FORECAST,
+    at_least_zero,
     steps_ahead_sql,
 )
 from grouplearn.models.outputs.output import PREDICT, BoolArray, Endpoint, Output, Scored, list_array
@@ -54,6 +57,16 @@ def _sampled(rows: str) -> str:
         f"{shift} + __grouplearn_quantiles[(greatest({ahead}, 1) - 1) * {len(GRID)} + {GRID.index(round(each, 2)) + 1}]"
         f" AS __grouplearn_s{number}"
         for number, each in enumerate(JUDGED, start=Forecast.n_scores)
+    ]
+    return f"SELECT *, {', '.join(columns)} FROM ({_scored(rows)})"
+
+
+def _of_demand(rows: str) -> str:
+    """Return the query that adds the quantiles of a normal distribution, at least 0, too."""
+    mean = "__grouplearn_s0"
+    columns = [
+        f"{at_least_zero(f'({mean} + {at} * __grouplearn_s1)', mean)} AS __grouplearn_s{number}"
+        for number, at in enumerate(DEVIATIONS, start=Forecast.n_scores)
     ]
     return f"SELECT *, {', '.join(columns)} FROM ({_scored(rows)})"
 
@@ -147,3 +160,14 @@ class SampledForecast(Forecast):
     def quantiles(self, scores: Sequence[str]) -> list[str]:
         """Return the quantiles among the scores."""
         return [*scores[Forecast.n_scores :]]
+
+
+class DemandForecast(SampledForecast):
+    """The quantiles among the scores are those of a normal distribution, and none is below 0."""
+
+    vectors = VectorSql((*_PARTS, "method", *COMPONENTS, *ENDED), _GIVEN, _of_demand, place=_SERIES)
+    endpoints: tuple[Endpoint, ...] = (PREDICT, DEMAND_FORECAST, FITTED, COMPONENTS_OF, DEMAND_ANOMALIES)
+
+    def steps_ahead(self, definition: Any, relation: str) -> str:
+        """Return the query of ``steps_ahead_sql``."""
+        return steps_ahead_sql(definition, relation, demand=True)

@@ -67,14 +67,20 @@ def _interpolated(q: str) -> str:
     return f"list_transform([{place}], lambda r: {low} + (r - floor(r)) * ({high} - {low}))[1]"
 
 
-def _interval(*, sampled: bool) -> tuple[str, str]:
+def at_least_zero(quantile: str, mean: str) -> str:
+    """Return the SQL of a quantile of demand, which is not below 0 unless its mean is."""
+    return f"CASE WHEN {quantile} < least({mean}, 0) THEN least({mean}, 0) ELSE {quantile} END"
+
+
+def _interval(*, sampled: bool, demand: bool) -> tuple[str, str]:
     """Return the SQL of the ends of the interval at the step ``ahead``, over the columns of a series and ``width``."""
     if sampled:
         return _interpolated("(1 - width)"), _interpolated("width")
-    return f"{_MEAN} - width * {_DEVIATION}", f"{_MEAN} + width * {_DEVIATION}"
+    lower = f"{_MEAN} - width * {_DEVIATION}"
+    return at_least_zero(lower, _MEAN) if demand else lower, f"{_MEAN} + width * {_DEVIATION}"
 
 
-def steps_ahead_sql(definition: Any, relation: str, *, sampled: bool = False) -> str:
+def steps_ahead_sql(definition: Any, relation: str, *, sampled: bool = False, demand: bool = False) -> str:
     """Return the SELECT of ``number`` and the list of the steps after the end of each series of a model, a row of a relation.
 
     It has ``number``, the step ``last`` of the end, the ``level`` of intervals, and the vectors ``mean``, ``deviation`` and, if
@@ -82,7 +88,7 @@ def steps_ahead_sql(definition: Any, relation: str, *, sampled: bool = False) ->
     """
     time = definition.items[0]
     moment = Frequency.of(time.item.options).time("last + ahead", time.type)
-    lower, upper = _interval(sampled=sampled)
+    lower, upper = _interval(sampled=sampled, demand=demand)
     step = (
         f"{{'step': CAST(ahead AS INTEGER), 'time': CAST({moment} AS VARCHAR), 'prediction': {_MEAN},"
         f" 'lower': {lower}, 'upper': {upper}}}"
@@ -93,12 +99,14 @@ def steps_ahead_sql(definition: Any, relation: str, *, sampled: bool = False) ->
     return f"SELECT number, list({step} ORDER BY ahead ASC) AS steps FROM ({rows}) GROUP BY number ORDER BY number ASC"
 
 
-def forecast_sql(model: StoredModel, predicted: str, *, sampled: bool = False, goes_on: bool = False) -> str:
+def forecast_sql(
+    model: StoredModel, predicted: str, *, sampled: bool = False, demand: bool = False, goes_on: bool = False
+) -> str:
     """Return the SELECT of the steps after the end of each series: keys, step, time, forecast, and the ends of its interval.
 
     Parameters: ``horizon`` is the number of steps, all that are stored by default; ``level`` the probability of the interval;
     ``quantiles`` are probabilities, whose quantiles become a column of that name. They are those that the model has ``sampled``,
-    or of a normal distribution. ``goes_on``: the function ``forecast`` has more steps.
+    or of a normal distribution, of ``demand`` at least 0. ``goes_on``: the function ``forecast`` has more steps.
     """
     del predicted
     time = model.definition.items[0]
@@ -119,8 +127,10 @@ def forecast_sql(model: StoredModel, predicted: str, *, sampled: bool = False, g
         f"SELECT *, unnest(range(1, {steps} + 1)) AS ahead FROM ({asked}) AS a LEFT JOIN (({_groups(model)}) AS g JOIN"
         f" ({series}) AS s ON s.group_id = g.id) ON true WHERE id IS NOT NULL"
     )
-    lower, upper = _interval(sampled=sampled)
+    lower, upper = _interval(sampled=sampled, demand=demand)
     asked_for = _interpolated("q") if sampled else f"{_MEAN} + {_DEVIATION} * {quantile_sql('q')}"
+    if demand:
+        asked_for = at_least_zero(asked_for, _MEAN)
     selected = [
         *_keys(model),
         "CAST(ahead AS INTEGER) AS step",
@@ -172,11 +182,13 @@ def components_sql(model: StoredModel, predicted: str) -> str:
     return f"SELECT {', '.join(columns)} FROM {rows} ORDER BY g.id ASC, s.place ASC, s.ahead ASC"
 
 
-def anomalies_sql(model: StoredModel, predicted: str) -> str:
+def anomalies_sql(model: StoredModel, predicted: str, *, demand: bool = False) -> str:
     """Return rows with their forecasts, the interval of a ``level``, and ``is_anomaly``: whether the label lies outside."""
     level = model.definition.free_parameter("level")
     factor = f"(SELECT {quantile_sql('q')} / {WIDTH} FROM (SELECT (1 + {_checked(level)}) / 2 AS q))"
     lower, upper = f"prediction - (prediction - lower) * {factor}", f"prediction + (upper - prediction) * {factor}"
+    if demand:  # the end below the mean may be 0, and says nothing of the deviation
+        lower = at_least_zero(f"prediction - (upper - prediction) * {factor}", "prediction")
     outside = f"({TARGET} > {upper} OR {TARGET} < {lower})"
     # The columns of the source are unpacked last: one of them may be called lower.
     columns = f"prediction, {lower} AS lower, {upper} AS upper, model_level, {outside} AS is_anomaly"
@@ -225,6 +237,7 @@ FORECAST = Endpoint(
 )
 SAMPLED_FORECAST = replace(FORECAST, select=partial(forecast_sql, sampled=True))
 ENDLESS_FORECAST = replace(FORECAST, select=partial(forecast_sql, goes_on=True))
+DEMAND_FORECAST = replace(FORECAST, select=partial(forecast_sql, demand=True, goes_on=True))
 FITTED = Endpoint("_fitted", (), "Steps of the past with ", predicts=False, select=fitted_sql)
 COMPONENTS_OF = Endpoint(
     "_components", (), "Level, trend, season and remainder of the steps of the past: parts of ", False, components_sql
@@ -232,3 +245,4 @@ COMPONENTS_OF = Endpoint(
 ANOMALIES = Endpoint(
     "_anomalies", (("src", None), ("level", "0.99")), "Rows and whether they are anomalies, with ", select=anomalies_sql
 )
+DEMAND_ANOMALIES = replace(ANOMALIES, select=partial(anomalies_sql, demand=True))

@@ -147,7 +147,7 @@ class Fitter {
         int numbers = task.is_optimised ? 3 : 2;
         search.low[LEVEL] = -INFINITY, search.high[LEVEL] = INFINITY;
         search.low[ALPHA] = task.is_optimised ? 0.1 : 1e-4, search.high[ALPHA] = task.is_optimised ? 0.99 : 0.9999;
-        search.low[BEND] = 0, search.high[BEND] = 1 - 1e-10;
+        search.low[BEND] = 0, search.high[BEND] = 1;
         double least = INFINITY, best[3] = {};
         bool converged = false;
         for (double alpha : {0.1, 0.5, 0.9}) {
@@ -180,7 +180,7 @@ class Fitter {
         for (int i = 0; i < 3; i++) store(points + WIDTH * i, all(numbers[i]));
         Recursion with = recursion(points);
         double alpha = numbers[ALPHA], drift = task.is_optimised ? 0 : 0.5 * slope;
-        double theta = task.is_optimised ? 1 / (1 - numbers[BEND]) : 2;
+        double theta = task.is_optimised ? 1 / std::max(1 - numbers[BEND], 1e-10) : 2;
         for (int64_t t = 0; t < own.n; t++) {
             D forecast = with.forecast();
             double line = first(forecast) + drift * ((1 - first(with.power)) / alpha), level = first(with.level);
