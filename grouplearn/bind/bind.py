@@ -73,11 +73,11 @@ def bind(
 
 def bind_learner(checker: SqlChecker, name: Name) -> Learner:
     """Return the learner of that name."""
-    known = registry.is_known(name.value.casefold())
-    if not known or registry.learner(name.value.casefold()).declaration.over_lags:
+    asked = name.value.casefold()
+    learner = registry.learner(asked) if registry.is_known(asked) else None
+    if learner is None or learner.declaration.over_lags:
         message = f'unknown learner "{name.value}"\nLearners: {", ".join(registry.names())}'
         raise checker.error(message, name.span, _learner_meant(name.value))
-    learner = registry.learner(name.value.casefold())
     if error := form_error(learner):
         raise checker.error(f"the learner {learner.declaration.name} cannot be used: {error}", name.span)
     return learner

@@ -72,11 +72,14 @@ class Grid:
     def _dates(self) -> str | None:
         """Return that whole numbers look like dates, and what makes dates of them."""
         name = self.time.text.strip()
-        for style, low, high, unit in _DATES:
-            day = f"try_strptime(CAST(n AS VARCHAR), '{style}') IS NOT NULL"
-            read = f"SELECT bool_and(n BETWEEN {low} AND {high} AND {day}), max(n), count(DISTINCT n) FROM (SELECT ("
-            are_dates, last, count = self.checker.rows(read, self.time, ") AS n", *self.source, ")")[0]
-            if are_dates and count > 1:
+        tests = (
+            f"bool_and(n BETWEEN {low} AND {high} AND try_strptime(CAST(n AS VARCHAR), '{style}') IS NOT NULL)"
+            for style, low, high, _ in _DATES
+        )
+        read = f"SELECT {', '.join(tests)}, max(n), min(n) < max(n) FROM (SELECT ("
+        *are_dates, last, several = self.checker.rows(read, self.time, ") AS n", *self.source, ")")[0]
+        for is_date, (style, _, _, unit) in zip(are_dates, _DATES, strict=True):
+            if is_date and several:
                 way = f"ORDER BY strptime(CAST({name} AS VARCHAR), '{style}')"
                 return f"numbers of {name} such as {last} look like {unit}, and count as numbers: {way}"
         return None

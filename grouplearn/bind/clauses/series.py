@@ -229,7 +229,6 @@ class SeriesBinder:
             "coalesce(any_value(latest), 1)",
             "coalesce(bool_or(isodow(t) > 5), false)",
             *(part for unit in numbers for part in (_GCD.format(unit), f"coalesce(min({unit}), 0)")),
-            "coalesce(max(microsecond), 0)",
         ]
         return _Times(*self.checker.rows(f"SELECT {', '.join(read)} FROM (", *rows, ")")[0])
 
@@ -284,7 +283,6 @@ class _Times:
     first_day: int
     every_microseconds: int
     first_microsecond: int
-    last_microsecond: int
 
     @property
     def days(self) -> tuple[bool, bool]:

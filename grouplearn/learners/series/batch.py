@@ -188,7 +188,7 @@ class FittedSeries:
     ``fitted`` is NaN before the first forecast, ``deviation`` where it is unknown. ``loss`` (G,) is what the method minimises.
     ``method`` (G,) is how each is forecast, where that is chosen, and ``note`` (G,) why simply; see ``methods``. ``parts``
     are, where a method takes forecasts apart, see ``Parts``. ``kept`` is what a single model needs to forecast from other
-    features of the steps to come.
+    features of the steps to come. ``relative`` (G,) are series whose errors grow with their forecasts.
     """
 
     fitted: FloatArray
