@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import select
 import socket
@@ -95,6 +96,16 @@ def gathered(gang: Gang, own: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
     taken = {rank: found[rank].data.cast("B") for rank in gang.links}
     exchange(gang.links, dict.fromkeys(gang.links, given), taken)
     return found
+
+
+def summed(gang: Gang, own: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the sum of the arrays of all members, added in the order of their ranks, so that all get the same bits."""
+    return functools.reduce(np.add, gathered(gang, own))
+
+
+def share(rows: int, part: int, parts: int) -> tuple[int, int]:
+    """Return where one of several equal parts of rows begins and ends."""
+    return part * rows // parts, (part + 1) * rows // parts
 
 
 def rows_of_all(gang: Gang, own: npt.NDArray[Any]) -> npt.NDArray[Any]:

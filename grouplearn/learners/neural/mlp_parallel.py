@@ -19,7 +19,7 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Gang
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import Visit
-from grouplearn.learners.gang_sockets import gathered
+from grouplearn.learners.gang_sockets import gathered, share, summed
 from grouplearn.learners.neural.mlp_rows import descent_of, rows_of, scaling_of, shape_of
 from grouplearn.models.state import FloatArray
 
@@ -44,20 +44,8 @@ def run_epoch(
         together = sum(stop - start for start, stop in shares)
         found, loss = networks.gradients(shape, descent, part, rows, slice(*shares[gang.rank]), together)
         gang.sent.add(found.nbytes)
-        penalties += networks.descend(shape, descent, part, _summed(gathered(gang, found))) * together
+        penalties += networks.descend(shape, descent, part, summed(gang, found)) * together
         losses += loss * together
     _, scale = scaling_of(problem, whole)
-    objective: FloatArray = (_summed(gathered(gang, losses)) + penalties) / sum(sizes) * scale**2
+    objective: FloatArray = (summed(gang, losses) + penalties) / sum(sizes) * scale**2
     return objective
-
-
-def share(rows: int, batch: int, n_batches: int) -> tuple[int, int]:
-    """Return where the rows of a batch begin and end among a member's rows."""
-    return batch * rows // n_batches, (batch + 1) * rows // n_batches
-
-
-def _summed(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    total = parts[0].copy()
-    for part in parts[1:]:
-        total += part
-    return total

@@ -13,7 +13,7 @@ from typing import Any
 from grouplearn.data.shard import Shard, Totals
 from grouplearn.kernels.networks import visiting_order
 from grouplearn.learners.contract.control import Gang
-from grouplearn.learners.neural.mlp_parallel import share
+from grouplearn.learners.gang_sockets import share
 from grouplearn.learners.neural.network_module import torch_on_one_thread
 from grouplearn.learners.neural.network_training import ModuleTraining
 

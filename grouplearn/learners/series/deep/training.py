@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from grouplearn.learners.contract.control import Diverged, Gang, Interrupted
-from grouplearn.learners.gang_sockets import gathered
+from grouplearn.learners.gang_sockets import share, summed
 from grouplearn.learners.neural.network_module import torch_on_one_thread
 from grouplearn.learners.series.deep.recurrent import Recurrent
 from grouplearn.learners.series.deep.windows import PanelTensors
@@ -67,8 +66,8 @@ def _drawn_windows(tensors: PanelTensors, random: np.random.Generator) -> tuple[
     Source: Salinas et al. 2020, 3.3.
     """
     settings, weight = tensors.settings, tensors.weight
-    share = weight / weight.sum() if weight.any() else None
-    series = random.choice(tensors.n_series, settings.batch_size, p=share)
+    probability = weight / weight.sum() if weight.any() else None
+    series = random.choice(tensors.n_series, settings.batch_size, p=probability)
     last = np.maximum(tensors.lengths[series] - settings.horizon, 1)
     split = random.integers(1, last, endpoint=True)
     return tuple(tensors.torch.from_numpy(each).to(settings.device) for each in (series, split))
@@ -78,7 +77,7 @@ def _descend(network: Recurrent, tensors: PanelTensors, optimizer: Any, drawn: S
     """Take a step down the mean of -log p over the known values of windows, and return it."""
     torch, settings = tensors.torch, tensors.settings
     count = settings.batch_size
-    own = slice(*(count * rank // settings.members for rank in (settings.rank, settings.rank + 1)))
+    own = slice(*share(count, settings.rank, settings.members))
     series, split = (each[own] for each in drawn)
 
     def uniform(x: Any) -> Any:
@@ -107,6 +106,6 @@ def _summed(torch: Any, own: Sequence[Any], gang: Gang) -> list[Any]:
     flat = torch.cat([each.ravel() for each in own])
     sent = flat.cpu().numpy()
     gang.sent.add(sent.nbytes)
-    total = torch.from_numpy(functools.reduce(np.add, gathered(gang, sent))).to(flat.device)
+    total = torch.from_numpy(summed(gang, sent)).to(flat.device)
     parts = total.split([each.numel() for each in own])
     return [part.reshape(each.shape) for part, each in zip(parts, own, strict=True)]
