@@ -12,7 +12,7 @@ EXAMPLES ?= 60
 SEED ?= $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types contracts unit thorough lowest dispatch aarch64 sanitize forecasts fuzz extension wheel bench docs clean
+.PHONY: help demo test check lint types contracts unit thorough lowest dispatch aarch64 sanitize forecasts dialects fuzz extension wheel bench docs clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -78,6 +78,9 @@ sanitize: $(INSTALLED)  ## the tests of the kernels, looking for accesses beyond
 
 forecasts: $(STAMP)  ## forecasts against those of R's package forecast (needs r-cran-forecast; a minute)
 	$(BIN)/python .ci/forecasts
+
+dialects: $(STAMP)  ## predictions by exported SQL in a real Postgres against ours (needs postgresql; a minute)
+	GROUPLEARN_POSTGRES=1 $(BIN)/python -m pytest -q tests/exchange/test_postgres.py
 
 fuzz: $(STAMP)  ## random statements over random tables, an hour of them, and poisoned files; EXAMPLES=5 of each rule, SEED=1 again
 	GROUPLEARN_EXPLORE=1 GROUPLEARN_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/metamorphic -n 2 --hypothesis-seed=$(SEED)

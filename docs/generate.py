@@ -132,8 +132,18 @@ def about(name: str, solver: str = "") -> str:
     epochs = "no epochs" if own.default_epochs is None else f"at most {own.default_epochs} epochs"
     needs = f" Needs `{own.requires.install_hint}`." if own.requires else ""
     others = [each.declaration.solver for each in registry.ways(registry.LEARNERS[name])[1:] if not solver]
-    ways = f" Other solvers: {', '.join(f'[`{each}`](solvers.md#{each})' for each in others)}." if others else ""
+    ways = (
+        f" Other solvers: {', '.join(f'[`{each}`]({_solver_page(name, each)}#{each})' for each in others)}."
+        if others
+        else ""
+    )
     return f"Tasks: {_tasks(learner)}. Trains on {learner.access.words}, {epochs}.{needs}{ways}"
+
+
+def _solver_page(name: str, solver: str) -> str:
+    """Return the page that describes a solver, empty for that of the learner."""
+    own = (DOCS / "reference" / "learners" / f"{name}.md").read_text(encoding="utf-8")
+    return "" if f"\n## {solver}\n" in own else "solvers.md"
 
 
 def hyperparameters(name: str, solver: str = "") -> str:
@@ -237,18 +247,20 @@ def catalog() -> str:
         names = connection.execute(
             "SELECT table_name, comment FROM duckdb_tables() WHERE schema_name = 'grouplearn' ORDER BY table_oid"
         ).fetchall()
-        return "\n\n".join(
-            f"### grouplearn.{name}\n\n{comment}\n\n{_columns(connection, name)}" for name, comment in names
-        )
+        return "\n\n".join(f"### grouplearn.{name}\n\n{comment}{_columns(connection, name)}" for name, comment in names)
 
 
 def _columns(connection: duckdb.DuckDBPyConnection, name: str) -> str:
+    """Return the table of a table's columns, empty if they have no comments: they are those of another table."""
     query = """
         SELECT column_name, data_type, coalesce(comment, '') FROM duckdb_columns()
         WHERE schema_name = 'grouplearn' AND table_name = ? ORDER BY column_index
     """
     rows = connection.execute(query, [name]).fetchall()
-    return table(("column", "type", "meaning"), ((f"`{column}`", kind, comment) for column, kind, comment in rows))
+    if not any(comment for _, _, comment in rows):
+        return ""
+    columns = ((f"`{column}`", kind, comment) for column, kind, comment in rows)
+    return "\n\n" + table(("column", "type", "meaning"), columns)
 
 
 MAKERS: Mapping[str, Callable[..., str]] = MappingProxyType(

@@ -25,6 +25,11 @@ def identifier(name: str) -> str:
     return '"' + str.replace(name, '"', '""') + '"'
 
 
+def written(name: str) -> str:
+    """Return a name as a user would write it: quoted where it needs to be."""
+    return name if name.isidentifier() else identifier(name)
+
+
 def plain(text: str) -> str:
     """Return a text of any subclass of str as a str."""
     return str.__str__(text)

@@ -10,6 +10,7 @@ from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from grouplearn.catalog.lookup.sessions import SETTINGS
 from grouplearn.catalog.predicting_connections import (
+    EXPLANATION,
     INEXACT_TYPES,
     PREDICTION,
     STEPS,
@@ -42,6 +43,16 @@ def grouplearn_predict_number(
 ) -> Any:
     """As ``grouplearn_predict``, of one number of each prediction: the member of ``PredictionPart`` that ``parts`` says."""
     wanted = (_first(parts), _first(tokens), _first(transactions), _first(sessions), _first(types))
+    return _predicted(wanted, models, rows, texts)
+
+
+def grouplearn_explanation(
+    tokens: Any, transactions: Any, sessions: Any, models: Any, rows: Any, types: Any, texts: Any
+) -> Any:
+    """As ``grouplearn_predict``, of what each item adds to the score of each row."""
+    from grouplearn.prediction.predictions import PredictionPart
+
+    wanted = (PredictionPart.EXPLANATION, _first(tokens), _first(transactions), _first(sessions), _first(types))
     return _predicted(wanted, models, rows, texts)
 
 
@@ -107,6 +118,7 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
     """Make ``predict`` known to the connection."""
     _create(connection, grouplearn_predict, PREDICTION)
     _create(connection, grouplearn_predict_number, "DOUBLE")
+    _create(connection, grouplearn_explanation, EXPLANATION)
     _create(connection, grouplearn_forecast, STEPS)
     _create(connection, grouplearn_session, "BIGINT")
     define(connection)
@@ -133,6 +145,8 @@ def define(connection: duckdb.DuckDBPyConnection) -> None:
         f"CREATE OR REPLACE TEMP MACRO predict(model, features) AS system.main.grouplearn_predict({arguments});"
         " CREATE OR REPLACE TEMP MACRO grouplearn_number(part, model, features) AS"
         f" system.main.grouplearn_predict_number(part, {arguments});"
+        " CREATE OR REPLACE TEMP MACRO grouplearn_explain(model, features) AS"
+        f" system.main.grouplearn_explanation({arguments});"
         " CREATE OR REPLACE TEMP MACRO forecast(model, features, horizon := NULL, level := 0.9) AS"
         f" system.main.grouplearn_forecast(CAST(horizon AS BIGINT), CAST(level AS DOUBLE), {arguments})"
     )

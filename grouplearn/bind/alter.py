@@ -1,8 +1,8 @@
-"""ALTER MODEL ... STOP TRIAL and ADD TRIAL bound against the search that trains."""
+"""The numbers and hyperparameters of ALTER MODEL: of versions that there are, of trials in the search that trains."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from grouplearn.bind.run.options import bind_hyperparameter
@@ -13,6 +13,17 @@ from grouplearn.learners.contract.optional import conflict
 from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import AddTrial, Sql
 from grouplearn.search.procedures import SearchPlan
+
+
+def bind_version(checker: SqlChecker, number: Sql, model: str, versions: Collection[int], listed: str) -> int:
+    """Return the number of a version that there is; ``listed`` are all for people."""
+    value = checker.constant(number)
+    if isinstance(value, bool) or not isinstance(value, int) or value not in versions:
+        shown = "NULL" if value is None else str(value)
+        message = f'model "{model}" has no version {shown}\nVersions: {listed}'
+        hint = f"FROM {model}_versions says what they are, and FROM {model}_history which others there were."
+        raise checker.error(message, number.span, hint)
+    return value
 
 
 def bind_trial(checker: SqlChecker, number: Sql, trials: Mapping[int, Config]) -> int:
@@ -51,22 +62,27 @@ def bind_added(
         if missing:
             message = f"no value is given for {', '.join(missing)}"
             raise checker.error(message, statement.span, "Give it, or continue a trial: FROM TRIAL n.")
-        return _consistent(checker, statement, learner, {**plan.base, **given}), None
-    if not plan.continues:
-        how = "in one go" if plan.resource == "epochs" else "anew on more rows"
+        config = consistent(checker, statement, learner, {**plan.base, **given})
+        check_new(checker, statement, config, trials)
+        return config, None
+    if not plan.continues or plan.resource == "iterations":
+        how = {"epochs": "in one go", "iterations": "with one configuration to its end"}.get(
+            plan.resource, "anew on more rows"
+        )
         message = f"OVER {plan.method.upper()} trains every trial {how}, so none can be continued"
         raise checker.error(message, statement.parent.span, "Leave FROM TRIAL out.")
     parent = bind_trial(checker, statement.parent, trials)
     if parent not in going:
         message = f"trial {parent} has stopped, and its state is gone"
         raise checker.error(message, statement.parent.span, "DESCRIBE MODEL lists the trials that go on.")
-    config = _consistent(checker, statement, learner, {**trials[parent], **given})
+    config = consistent(checker, statement, learner, {**trials[parent], **given})
     _check_shape(checker, statement, learner, config, trials[parent])
-    _check_new(checker, statement, config, trials)
+    check_new(checker, statement, config, trials)
     return config, parent
 
 
-def _consistent(checker: SqlChecker, statement: AddTrial, learner: Learner, config: Config) -> Config:
+def consistent(checker: SqlChecker, statement: AddTrial, learner: Learner, config: Config) -> Config:
+    """Return a trial's configuration; raise if its values contradict each other."""
     contradiction = conflict(learner, config)
     if contradiction:
         given = {option.name.value.casefold(): option.value.span for option in statement.options}
@@ -75,8 +91,8 @@ def _consistent(checker: SqlChecker, statement: AddTrial, learner: Learner, conf
     return config
 
 
-def _check_new(checker: SqlChecker, statement: AddTrial, config: Config, trials: Mapping[int, Config]) -> None:
-    """Raise if a trial has these hyperparameters: a state that continues another's would be a second one of that name."""
+def check_new(checker: SqlChecker, statement: AddTrial, config: Config, trials: Mapping[int, Config]) -> None:
+    """Raise if a trial has these hyperparameters, which tell the trials of a group apart."""
     same = next((number for number, each in trials.items() if each == config), None)
     if same is not None:
         message = f"trial {same} has the same hyperparameters"

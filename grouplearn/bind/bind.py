@@ -6,22 +6,28 @@ No row is read, unless a label of whole numbers may be two classes or a number: 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from grouplearn import sqltext
 from grouplearn.bind import ways
-from grouplearn.bind.bound import BoundKey, BoundTarget, BoundTrain
+from grouplearn.bind.auto.auto import AutoBinder
+from grouplearn.bind.bound import AutoFeatures, BoundKey, BoundTarget, BoundTrain
 from grouplearn.bind.clauses.features import BoundItem, FeatureBinder
+from grouplearn.bind.clauses.held_out import HeldOutBinder
 from grouplearn.bind.clauses.holdout import HoldoutBinder
 from grouplearn.bind.clauses.label import LabelBinder
 from grouplearn.bind.clauses.lags import over_lags
+from grouplearn.bind.clauses.metric import bind_metric
 from grouplearn.bind.clauses.refit import refits, refits_by_default
 from grouplearn.bind.clauses.search import SearchBinder, bind_within, searched
 from grouplearn.bind.clauses.series import SeriesBinder
 from grouplearn.bind.clauses.steps_ahead import StepsAhead
 from grouplearn.bind.learner_aliases import learner_meant
-from grouplearn.bind.objectives import BoundHyperparameters
+from grouplearn.bind.objectives import BoundHyperparameters, implies_classes
+from grouplearn.bind.run import standard_errors
 from grouplearn.bind.run.options import bind_options
+from grouplearn.bind.run.run_options import RunOptions
 from grouplearn.bind.sql import bounds as sql_bounds
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay, columns_used, deep_stack, is_call, read_ahead, samples
@@ -32,11 +38,10 @@ from grouplearn.bind.sql.volatile import Volatility
 from grouplearn.data.encoding import types
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.optional import HasObjectives
+from grouplearn.learners.contract.problem import OFFSET
 from grouplearn.messages import did_you_mean
 from grouplearn.models.definition import SQL_TYPES, HyperparameterColumn, KeyColumn
 from grouplearn.models.forms.forms import form_error
-from grouplearn.models.label import LABELS_OF_TASK
 from grouplearn.parser.statements import (
     Feature,
     GroupBy,
@@ -69,6 +74,16 @@ def bind(
     except RecursionError:
         message = "the statement has an expression that is nested too deeply to be read"
         raise checker.error(message, None, "Compute it in steps: FROM (SELECT *, ... AS part FROM ...).") from None
+
+
+def learner_of(checker: SqlChecker, statement: TrainModel, settings: Mapping[str, Any]) -> Learner:
+    """Return the learner of a statement over rows, by the way that it chooses; raises BindError."""
+    return ways.choose(checker, bind_learner(checker, statement.learner), statement.options, settings)
+
+
+def options_of(checker: SqlChecker, statement: TrainModel, settings: Mapping[str, Any]) -> RunOptions:
+    """Return how a statement runs, without a look at FROM; raises BindError for an unknown learner or option."""
+    return bind_options(checker, learner_of(checker, statement, settings), statement.options, settings)[0]
 
 
 def bind_learner(checker: SqlChecker, name: Name) -> Learner:
@@ -110,9 +125,9 @@ class _Binder:
         statement = self._statement
         options, fixed = bind_options(self._checker, self._learner, statement.options, self._settings)
         fixed |= ways.solver_option(self._learner)
-        implied = self._learner.classifies(fixed) if isinstance(self._learner, HasObjectives) else None
+        implied = implies_classes(self._learner, statement, fixed)
         options = options.changed({"within": bind_within(self._checker, statement.within)})
-        weight = [options.rows.weight] if options.rows.weight else []
+        weight = [each for each in (options.rows.weight, options.estimation.offset) if each]
         read_ahead(self._checker, self._source, [*self._expressions(), *weight])
         self._refuse_query_sample()
         columns = self._checker.describe("SELECT *", *self._source)
@@ -124,6 +139,8 @@ class _Binder:
         self._replay = Replay(self._checker, self._source, columns)
         told = options.rows
         self._check_weight(told.weight)
+        if told.watermark is not None:
+            self._checker.describe("SELECT max(", told.watermark, ")", *self._source)
         target = LabelBinder(
             self._checker, statement, self._learner, self._source, self._replay, told.task, implied, told.weight
         ).bind()
@@ -134,20 +151,26 @@ class _Binder:
         if called:
             refuse_aggregates(self._checker, self._source, called)
         self._having()
+        auto = self._auto(columns, target, keys, [*label, *(key.extract for key in keys), *weight])
+        if auto is not None:
+            self._statement = statement = replace(statement, features=auto.features)
         ordered = SeriesBinder(self._checker, statement, self._learner, self._source)
         series_keys = self._keys(target, statement.series_by)
         series = ordered.bind(options.rows.frequency, series_keys, keys, target.extract if target else None)
+        kept = HeldOutBinder(self._checker, statement, self._source, self._replay, options)
+        held_out = kept.bind(target, series)
         rows = HoldoutBinder(self._checker, statement, self._source)
         holdout_given = rows.given()
         keyed = [key.extract for key in (*keys, *(series.keys if series else ()))]
-        volatility.refuse([*label, *keyed, *weight])
+        told_apart = [key.extract for key in held_out or ()]
+        volatility.refuse([*label, *keyed, *weight, *told_apart])
         if isinstance(statement.validation, ValidateWhere):
             hint = "VALIDATE SAMPLE 20% draws rows at random, the same ones for one seed."
             volatility.refuse([statement.validation.predicate], hint)
         taken = [*label, *(key.extract for key in keys), *weight]
         in_order = [series.time, *(key.extract for key in series.keys)] if series else []
-        features = ordered.features(series) if series else statement.features
-        items = self._items(columns, target, [*taken, *in_order], features)
+        features = ordered.features(series) if series else statement.features or ()
+        items = self._items(columns, target, [*taken, *in_order], [*features, *self._offset(options.estimation.offset)])
         volatility.refuse([item.source for item in items])
         self._refuse_unstorable([*label, *weight, *(key.extract for key in keys), *(item.source for item in items)])
         typed = [
@@ -166,6 +189,9 @@ class _Binder:
         if target:
             chosen.check_label(target)
         chosen.check_features(items)
+        standard_errors.refuse_idle(
+            self._checker, statement.options, self._learner, configs if search is None else None
+        )
         chosen.check_operator(options.placement.operator)
         several = search is not None or len(configs) > 1
         refits_anyway = refits_by_default(statement, self._learner, options, search)
@@ -173,8 +199,9 @@ class _Binder:
             holdout = rows.last_steps(ordered.judged(series, fixed))
         else:
             holdout = holdout_given or rows.unless_given(several, options, refits_anyway)
-        refuse_windows(self._checker, [item.extract for item in items])
-        per_row = [*self._per_row(label, items, weight), *(key.extract for key in keys)]
+        kept.refuse_unable(holdout, self._learner, search)
+        refuse_windows(self._checker, [*(item.extract for item in items), *told_apart])
+        per_row = [*self._per_row(label, items, weight), *(key.extract for key in keys), *told_apart]
         refuse_unnested(self._checker, per_row)
         refuse_aggregates(self._checker, self._source, per_row)
         if "rowid" not in self._folded:
@@ -198,21 +225,28 @@ class _Binder:
             sets=statement.group_by.sets if statement.group_by else ((),),
             items=items,
             series=series,
-            left_out=self._left_out(columns, taken),
+            left_out=self._left_out(columns, taken, auto),
             configs=configs,
             search=search,
             hyperparameters=self._hyperparameter_columns(fixed),
             holdout=holdout,
-            metric=chosen.metric(self._metric(target), bool(target and target.classification)),
+            metric=chosen.metric(
+                bind_metric(self._checker, self._learner, statement.metric, target),
+                bool(target and target.classification),
+            ),
             keep_best=1 if refit else self._keep(),
             refit=refit,
             options=options,
+            auto=auto,
+            held_out=held_out,
+            notes=auto.notes if auto else (),
         )
 
     def _expressions(self) -> list[Sql]:
         """Return all expressions over the rows of FROM."""
         statement = self._statement
-        found = [argument for feature in statement.features or () for argument in feature.arguments]
+        written = [feature for feature in statement.features or () if not feature.is_auto]
+        found = [argument for feature in written for argument in feature.arguments]
         found += [statement.target.expression] if statement.target else []
         for keys in (statement.group_by, statement.series_by):
             found += keys.keys if keys else ()
@@ -312,20 +346,52 @@ class _Binder:
         columns: tuple[Column, ...],
         target: BoundTarget | None,
         taken: list[Sql],
-        features: Sequence[Feature] | None,
+        features: Sequence[Feature],
     ) -> tuple[BoundItem, ...]:
-        """Return the ``features``; the default ones are the columns that neither the expressions ``taken`` nor the holdout
-        use."""
+        """Return the ``features``; a star has the columns that neither the expressions ``taken`` nor the holdout use."""
         used = self._used(taken) | self._used(self._held_out_by())
         leaks = LabelLeaks(self._checker, self._replay, columns, target.extract if target else None)
         binder = FeatureBinder(self._checker, self._source, self._replay, self._learner, leaks, used)
-        if features is not None:
-            return binder.bind(features)
-        kept = tuple(column for column in columns if sqltext.folded(column.name) not in used)
-        if not kept:
-            hint = "Name them in FEATURES (...)."
-            raise self._checker.error("no column is left to be a feature", self._statement.source.span, hint)
-        return binder.bind_columns(kept, self._statement.source.span)
+        return binder.bind(features)
+
+    def _offset(self, offset: Sql | None) -> tuple[Feature, ...]:
+        """Return the offset as the last of the features: its weight is 1."""
+        if offset is None:
+            return ()
+        learner = self._learner.declaration
+        if not learner.has_offset:
+            having = [each for each in registry.names() if registry.learner(each).declaration.has_offset]
+            solver = f" by solver '{learner.solver}'" if learner.name in having else ""
+            message = f"{learner.name}{solver} takes no offset\nLearners that do: {', '.join(having)}"
+            raise self._checker.error(message, offset.span)
+        described = self._checker.describe("SELECT CAST((", offset, ") AS DOUBLE)", *self._source)
+        if len(described) != 1:
+            raise self._checker.error("offset takes one expression", offset.span)
+        named = Name(OFFSET, offset.span)
+        return (Feature((Sql(f"CAST(({offset.text}\n) AS DOUBLE)", offset.span),), alias=named, span=offset.span),)
+
+    def _auto(
+        self, columns: Sequence[Column], target: BoundTarget | None, keys: Sequence[BoundKey], taken: Sequence[Sql]
+    ) -> AutoFeatures | None:
+        """Return the features that AUTO stands for, None where the statement has none of them."""
+        statement = self._statement
+        own = self._learner.declaration
+        absent = statement.features is None and statement.order_by is None and not own.takes_series
+        if not absent and not any(feature.is_auto for feature in statement.features or ()):
+            return None
+        times = [each for each in (statement.order_by,) if each]
+        series = statement.series_by.keys if statement.series_by else ()
+        used = self._used([*taken, *times, *series, *self._held_out_by()]) | self._beside_auto()
+        kept = [column for column in columns if sqltext.folded(column.name) not in used]
+        others = [column for column in columns if sqltext.folded(column.name) in used]
+        binder = AutoBinder(self._checker, self._source, self._replay, statement, self._learner)
+        return binder.bind(kept, others, target, [key.extract for key in keys])
+
+    def _beside_auto(self) -> frozenset[str]:
+        """Return the (folded) columns that stand beside AUTO as they are, or in an encoder alone."""
+        written = [feature for feature in self._statement.features or () if not feature.is_auto]
+        texts = [argument.text.strip() for feature in written for argument in feature.arguments]
+        return frozenset(sqltext.folded(sqltext.plain(text)) for text in texts) & self._folded
 
     def _used(self, expressions: Sequence[Sql]) -> frozenset[str]:
         """Return the (folded) columns that any of the expressions mentions."""
@@ -337,10 +403,10 @@ class _Binder:
             return [validation.by]
         return [validation.predicate] if isinstance(validation, ValidateWhere) else []
 
-    def _left_out(self, columns: tuple[Column, ...], taken: list[Sql]) -> tuple[str, ...]:
+    def _left_out(self, columns: tuple[Column, ...], taken: list[Sql], auto: AutoFeatures | None) -> tuple[str, ...]:
         """Return the columns that are no features for the sole reason that VALIDATE looks at them."""
-        features = self._statement.features
-        if features is not None and not any(each.arguments[0].text.lstrip().startswith("*") for each in features):
+        features = self._statement.features or ()
+        if auto is None and not any(each.arguments[0].text.lstrip().startswith("*") for each in features):
             return ()
         alone = self._used(self._held_out_by()) - self._used(taken)
         return tuple(
@@ -367,25 +433,6 @@ class _Binder:
         return tuple(HyperparameterColumn(name, SQL_TYPES[kinds[name]]) for name in dict.fromkeys([*names, *fixed]))
 
     # --- the rest --------------------------------------------------------------------------------------------------
-
-    def _metric(self, target: BoundTarget | None) -> str | None:
-        chosen = self._statement.metric
-        if chosen is None:
-            return None
-        own = self._learner.declaration
-        kind = own.name if target is None else "classification" if target.classification else "regression"
-        labels, arrays = LABELS_OF_TASK.get(kind, own.labels), bool(target and target.array)
-        names = (name for label in labels for name in registry.output_class(self._learner, label).metrics.names(arrays))
-        allowed = tuple(dict.fromkeys(names))
-        name = chosen.value.casefold()
-        if name in allowed:
-            return name
-        kind += " of arrays" if arrays else ""
-        known = {metric.name for _, output in registry.outputs() for metric in output.metrics.metrics}
-        verb = f"metric {name} is not for {kind}" if name in known else f'unknown metric "{chosen.value}"'
-        raise self._checker.error(
-            f"{verb}\nMetrics of {kind}: {', '.join(allowed)}", chosen.span, did_you_mean(name, allowed)
-        )
 
     def _keep(self) -> int | None:
         keep = self._statement.keep

@@ -15,7 +15,7 @@ from grouplearn.data.split import Split
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.models.definition import HyperparameterColumn, KeyColumn
-from grouplearn.parser.statements import Sql, TrainModel
+from grouplearn.parser.statements import Feature, Sql, TrainModel
 from grouplearn.search.procedures import SearchPlan
 
 
@@ -79,13 +79,32 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
+class AutoFeatures:
+    """FEATURES with the items that AUTO stands for, what was left out, ``id (an id)``, and which texts are read as something
+    else, ``amount as numbers``; empty if nothing."""
+
+    features: tuple[Feature, ...]
+    left_out: str = ""
+    meant: str = ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The notes of the result."""
+        reads = (f"AUTO reads the texts of {self.meant}",) if self.meant else ()
+        leaves = (f"AUTO leaves out {self.left_out}: FEATURES names what to learn from",) if self.left_out else ()
+        return (*reads, *leaves)
+
+
+@dataclass(frozen=True, slots=True)
 class BoundTrain:
     """A statement whose every name and value is checked: the extract, the label, the configurations, how to run.
 
     If a procedure searches, ``configs`` are those it begins with. ``columns`` are those of FROM. ``target`` is None without
     a label; ``weight_sql`` is the weight of a row over the columns of a source, None for 1. ``series`` is None unless rows
     are in the order of a time. ``left_out`` are columns that would be features if VALIDATE did not look at them. ``refit``:
-    the best configuration of each group trains again, on all rows.
+    the best configuration of each group trains again, on all rows. ``notes`` are notes of the result on how FROM is read.
+    ``auto`` are the features that AUTO stands for, None without it. ``held_out`` is what tells rows apart whose held-out
+    predictions are kept, None if they are not.
     """
 
     statement: TrainModel
@@ -110,6 +129,9 @@ class BoundTrain:
     keep_best: int | None
     refit: bool
     options: RunOptions
+    notes: tuple[str, ...] = ()
+    auto: AutoFeatures | None = None
+    held_out: tuple[BoundKey, ...] | None = None
 
     @property
     def stored_items(self) -> tuple[Item, ...]:

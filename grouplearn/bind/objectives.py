@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from grouplearn.bind.bound import BoundTarget
 from grouplearn.bind.clauses.features import BoundItem
@@ -16,13 +17,31 @@ from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.optional import HasObjectives, NeedsWholeGroups
 from grouplearn.messages import Span, did_you_mean
 from grouplearn.models.metrics.metrics import METRICS
-from grouplearn.parser.statements import TrainModel
+from grouplearn.parser.statements import InList, TrainModel
 from grouplearn.schedule.operators import OPERATORS
 from grouplearn.search.procedures import SearchPlan
 from grouplearn.sqltext import folded
 
 #: Kinds of features whose values have an order.
 _ORDERED = ("numeric", "array")
+
+
+def implies_classes(learner: Learner, statement: TrainModel, fixed: Mapping[str, Any]) -> bool | None:
+    """Return whether the objectives that a statement names, in WITH or in a list of OVER, are for classes; None if it names none,
+    or some for classes and some for numbers."""
+    if not isinstance(learner, HasObjectives):
+        return None
+    name = learner.objective_name
+    listed = [
+        point[place].text.strip().strip("'")
+        for dimension in (statement.search.dimensions if statement.search else ())
+        if isinstance(dimension, InList)
+        for place, parameter in enumerate(dimension.parameters)
+        if parameter.value.casefold() == name
+        for point in dimension.values
+    ]
+    found = {learner.classifies({**fixed, name: each}) for each in listed} or {learner.classifies(fixed)}
+    return found.pop() if len(found) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +68,10 @@ class BoundHyperparameters:
             classifies = self.learner.classifies(config)
             if classifies is None or classifies == target.classification:
                 continue
-            objective, kinds = config["objective"], ("numbers", "classes")
+            name, kinds = self.learner.objective_name, ("numbers", "classes")
             has = "has classes" if target.classification else "is a number"
-            message = f"objective = '{objective}' is for {kinds[classifies]}, and the label {has}"
-            raise self._error("objective", message, hint)
+            message = f"{name} = '{config[name]}' is for {kinds[classifies]}, and the label {has}"
+            raise self._error(name, message, hint)
 
     def check_features(self, items: Sequence[BoundItem]) -> None:
         """Raise if a hyperparameter names a feature that FEATURES does not have, or whose values have no order."""
@@ -91,9 +110,9 @@ class BoundHyperparameters:
 
         Raises for a metric that has other parameters in other configs.
         """
-        if chosen is None and not classification and isinstance(self.learner, HasObjectives):
-            every = {self.learner.default_metric(config) for config in self.configs}
-            chosen = every.pop() if len(every) == 1 and "objective" not in self._open() else None
+        if chosen is None and isinstance(self.learner, HasObjectives):
+            every = {self.learner.default_metric(config, classification) for config in self.configs}
+            chosen = every.pop() if len(every) == 1 and self.learner.objective_name not in self._open() else None
         if chosen is None and classification:
             chosen = self.learner.declaration.metric_of_classes
         parameter = METRICS[chosen].parameter if chosen and chosen in METRICS else None

@@ -181,15 +181,20 @@ class Several:
             if option.name.value == "durable" and checker.constant(option.value) is True:
                 message = "a run of several learners is not kept on disk, to be resumed"
                 raise checker.error(message, option.value.span, "Leave durable out, or train the learners one by one.")
+            if option.name.value == "keep_versions":
+                message = "a model of several learners has no earlier versions"
+                raise checker.error(
+                    message, option.name.span, "Leave keep_versions out, or train the learners one by one."
+                )
 
     def bound(
         self, statements: tuple[TrainModel, ...], bound_by: Callable[[TrainModel], BoundTrain]
     ) -> tuple[BoundTrain, ...]:
         """Return the bound statements, all with the metric of the first; the error points to a learner that lacks it."""
-        first = bound_by(statements[0])
+        first = _without_versions(bound_by(statements[0]))
         metric = first.metric or _default_metric(first)
         others = (replace(each, metric=Name(metric, each.learner.span)) for each in statements[1:])
-        return first, *map(bound_by, others)
+        return first, *(_without_versions(bound_by(each)) for each in others)
 
     def refuse_differences(self, bound: tuple[BoundTrain, ...]) -> None:
         """Raise if learners would be judged on other rows than the first."""
@@ -199,6 +204,11 @@ class Several:
                 message = f"{name.value} would be judged on other rows than {first}"
                 hint = "Say which rows judge both: VALIDATE SAMPLE 10%, for series VALIDATE ROLLING 1 HORIZON 12."
                 raise self.checker.error(message, name.span, hint)
+
+
+def _without_versions(bound: BoundTrain) -> BoundTrain:
+    """Return the statement of one of several learners, whose models replace each other together."""
+    return replace(bound, options=bound.options.changed({"keep_versions": 1}))
 
 
 def _named(statement: TrainModel) -> list[Name]:

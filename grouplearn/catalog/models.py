@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import duckdb
 
@@ -15,6 +15,7 @@ from grouplearn.catalog.identities import identity_at
 from grouplearn.catalog.records import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition, StoredModel
 from grouplearn.catalog.schema import Location, databases_with_models, first_row, table
 from grouplearn.catalog.stored_forms import stored_form
+from grouplearn.catalog.versions import usable_rows
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.registry import BY_NAME, encoder_of
 from grouplearn.data.encoding.types import is_whole
@@ -30,13 +31,13 @@ from grouplearn.sqltext import identifier, literal
 _COLUMNS = (
     "model::VARCHAR, schema_name, model_name, learner, task, statement, target_name, target_sql, label_type,"
     " classes, keys, sets, items, hyperparameters, metric, greater_is_better, metrics, missing_group, seed, keep_best,"
-    " null_label, group_failure, weight_sql, refit, search_path, series"
+    " keep_versions, null_label, group_failure, weight_sql, refit, search_path, series, held_out, calibrate"
 )
 _NAMES = tuple(part.strip().removesuffix("::VARCHAR") for part in _COLUMNS.split(","))
 #: Columns that a definition has unchanged.
 _AS_STORED = (
     "learner", "statement", "target_name", "target_sql", "label_type", "metric", "greater_is_better",
-    "missing_group", "null_label", "group_failure", "refit", "seed", "keep_best", "weight_sql",
+    "missing_group", "null_label", "group_failure", "refit", "seed", "keep_best", "keep_versions", "weight_sql", "calibrate",
 )  # fmt: skip
 
 
@@ -52,13 +53,11 @@ def load_definition(con: duckdb.DuckDBPyConnection, catalog: str, schema: str, n
     return None if found is None else load_by_id(con, catalog, found.id)
 
 
-def load_by_id(con: duckdb.DuckDBPyConnection, catalog: str, model: str) -> StoredModel | None:
-    """Return the model of that identity, or None."""
-    return _load(con, catalog, f"model = {literal(model)}::UUID")
-
-
-def _load(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> StoredModel | None:
-    row = _row(con, catalog, where)
+def load_by_id(
+    con: duckdb.DuckDBPyConnection, catalog: str, model: str, part: Literal["models", "past_models"] = "models"
+) -> StoredModel | None:
+    """Return the model of that identity whose row is in a table, or None."""
+    row = _row(con, catalog, part, f"model = {literal(model)}::UUID")
     if row is None:
         return None
     definition = _definition(con, catalog, row)
@@ -66,25 +65,25 @@ def _load(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> StoredMod
     if not definition.configs:
         raise damaged(catalog, definition.name, "configs", "there are none")
     location = Location(catalog, definition.schema, definition.name)
-    model = StoredModel(row["model"], location, definition, form)
-    refuse_invalid_rows(con, model, ("configs",))
-    return model
+    stored = StoredModel(row["model"], location, definition, form)
+    refuse_invalid_rows(con, stored, ("configs",))
+    return stored
 
 
-def _row(con: duckdb.DuckDBPyConnection, catalog: str, where: str) -> dict[str, Any] | None:
-    """Return the checked row of ``models`` by column, or None if there is none."""
-    rows, long = f"{table(catalog, 'models')} WHERE {where}", too_long()
+def _row(con: duckdb.DuckDBPyConnection, catalog: str, part: str, where: str) -> dict[str, Any] | None:
+    """Return the checked row of a table of models by column, or None if there is none."""
+    rows, long = f"{table(catalog, part)} WHERE {where}", too_long()
     bounded = f"NOT coalesce({' OR '.join(long.values())}, false)"
     row = first_row(con, f"SELECT {_COLUMNS} FROM {rows} AND {bounded}")
     if row is not None:
         values = dict(zip(_NAMES, row, strict=True))
-        check_definition(catalog, values)
+        check_definition(catalog, values, part)
         return values
     found = first_row(con, f"SELECT model_name, {', '.join(long.values())} FROM {rows}")
     if found is None:
         return None
     name = next(name for name, longer in zip(long, found[1:], strict=True) if longer)
-    raise damaged(catalog, found[0], "models", f"{name} is longer than there can be")
+    raise damaged(catalog, found[0], part, f"{name} is longer than there can be")
 
 
 def _definition(con: duckdb.DuckDBPyConnection, catalog: str, row: Mapping[str, Any]) -> ModelDefinition:
@@ -97,6 +96,7 @@ def _definition(con: duckdb.DuckDBPyConnection, catalog: str, row: Mapping[str, 
         classes=tuple(row["classes"]),
         keys=_key_columns(row["keys"]),
         series=_key_columns(row["series"]),
+        held_out=None if row["held_out"] is None else _key_columns(row["held_out"]),
         sets=tuple(tuple(keys) for keys in row["sets"]),
         items=tuple(map(_item, row["items"])),
         hyperparameters=columns,
@@ -292,10 +292,18 @@ def describe_sql(model: StoredModel) -> str:
         ("executor", one("models", "any_value(executor || ', workers: ' || workers)")),
         ("seconds", one("models", "round(any_value(seconds), 3)")),
         ("trained at", one("models", "any_value(trained_at)")),
+        ("version", _version(model)),
         ("statement", literal(definition.statement)),
     ]
     lines = ", ".join(f"({place}, {literal(name)}, {value})" for place, (name, value) in enumerate(properties))
     return f"SELECT property, value FROM (VALUES {lines}) AS t(place, property, value) ORDER BY place ASC"
+
+
+def _version(model: StoredModel) -> str:
+    """Return the SQL of the number of a model's version, and of all that can be used."""
+    rows = usable_rows(model.definition, model.id, model.location.catalog)
+    current = f"max(h.version) FILTER (h.model = '{model.id}'::UUID)"
+    return f"(SELECT {current} || ' of ' || string_agg(h.version, ', ' ORDER BY h.version) {rows})"
 
 
 def describe_several_sql(combination: Combination, members: Sequence[StoredModel]) -> str:
@@ -358,5 +366,7 @@ def _how(entry: ItemColumn) -> str:
     parts: list[str] = [] if encoder_of(entry.item).plain else [encoder_of(entry.item).shown]
     if entry.item.impute is not None:
         parts.insert(0, f"impute {entry.item.impute}")
-    parts += [f"{name} {value}" for name, value in entry.item.options]
+    parts += [
+        f"{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in entry.item.options
+    ]
     return ", ".join(parts) or entry.item.kind

@@ -16,7 +16,7 @@ from grouplearn.catalog.lookup.search_path import Place
 from grouplearn.catalog.schema import has_schema, table
 from grouplearn.errors import Error
 from grouplearn.messages import did_you_mean
-from grouplearn.sqltext import folded, identifier
+from grouplearn.sqltext import folded, written
 
 #: Most model names in an error.
 _LISTED = 50
@@ -80,14 +80,14 @@ def reference(model: tuple[str, str, str], here: Attachments) -> str:
     for qualifiers in ((), (database,) if schema == "main" else (schema,)):
         first = next(iter(places(qualifiers, here)), None)
         if first is not None and is_at(first, name, model):
-            return ".".join(map(_written, (*qualifiers, name)))
-    return ".".join(map(_written, model))
+            return ".".join(map(written, (*qualifiers, name)))
+    return ".".join(map(written, model))
 
 
 def with_database(model: tuple[str, str, str]) -> str:
     """Return the name that means a model wherever it is read: ``shop.m``, or ``shop.s.m`` of another schema than main."""
     database, schema, name = model
-    return ".".join(map(_written, (database, name) if schema == "main" else model))
+    return ".".join(map(written, (database, name) if schema == "main" else model))
 
 
 def suggestion(con: duckdb.DuckDBPyConnection, name: str, given: str) -> tuple[list[str], str | None]:
@@ -111,7 +111,3 @@ def hint(name: str, models: Sequence[tuple[str, str, str]], here: Attachments, g
     first = {own: reference((database, schema, own), here) for database, schema, own in reversed(models)}
     others = {own: where for own, where in first.items() if folded(where) != folded(given or name)}
     return did_you_mean(name, others, others)
-
-
-def _written(name: str) -> str:
-    return name if name.isidentifier() else identifier(name)

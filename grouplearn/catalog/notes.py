@@ -13,6 +13,7 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
 from grouplearn.learners import registry
 from grouplearn.learners.series import methods
+from grouplearn.models.calibration import FEWEST
 from grouplearn.sqltext import literal
 
 #: A group with fewer rows is noted.
@@ -70,7 +71,8 @@ def suspected_sql(definition: ModelDefinition, model: str, catalog: str, validat
     trials = f"{table(catalog, 'trials')} {own} AND {_suspect(definition, validated)}"
     groups = f"{table(catalog, 'groups')} {own}"
     judged = ", ".join(f"valid[{place}]" for place in range(1, len(definition.metrics) + 1))
-    few = f"best IS NOT NULL AND ({_MUCH_SKIPPED} OR {_FEW})"
+    plain = " OR calibration IS NULL" if definition.calibrate else ""
+    few = f"best IS NOT NULL AND ({_MUCH_SKIPPED} OR {_FEW}{plain})"
     return (
         f"(SELECT 1 FROM {groups} AND n_skipped > 0 LIMIT 1) UNION ALL (SELECT 2 FROM {groups} AND {few} LIMIT 1)"
         f" UNION ALL (SELECT 2 FROM {trials} LIMIT 1){_simple_series(definition, model, catalog)}"
@@ -81,6 +83,7 @@ def suspected_sql(definition: ModelDefinition, model: str, catalog: str, validat
 _MUCH_SKIPPED = f"n_skipped > {MUCH_SKIPPED} * n_rows"
 _USED = "n_rows - coalesce(n_skipped, 0)"
 _FEW = f"{_USED} < {FEW_ROWS}"
+_UNCALIBRATED = f"probabilities are not calibrated: fewer than {FEWEST} rows are held out, or all are of one class"
 
 
 def _suspect(definition: ModelDefinition, validated: bool) -> str:
@@ -108,6 +111,10 @@ def notes_sql(
         f"nullif(coalesce({of_rows['skipped']}, {_skipped()}), '')",
         _few_rows(definition),
         _limited(definition),
+        *(
+            [f"CASE WHEN {_HAS_MODEL} AND any_value(g.calibration) IS NULL THEN '{_UNCALIBRATED}' END"]
+            * bool(definition.calibrate)
+        ),
         _without_turn(model, catalog),
         _chosen_by(definition, model, catalog, judging),
         f"any_value(error) FILTER ({_PARTLY_JUDGED})",

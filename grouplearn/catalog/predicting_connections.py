@@ -25,6 +25,10 @@ PREDICTION = (
     " model_level VARCHAR, group_id INTEGER, predicted DOUBLE[])"
 )
 #: What ``forecast`` returns per row.
+EXPLANATION = (
+    "STRUCT(prediction VARCHAR, model_level VARCHAR, group_id INTEGER, score DOUBLE, baseline DOUBLE, added DOUBLE[],"
+    " method VARCHAR)"
+)
 STEPS = "STRUCT(step INTEGER, time VARCHAR, prediction DOUBLE, lower DOUBLE, upper DOUBLE)[]"
 #: Tells a connection's transactions apart. Their ids would, too, but that function is volatile: with it DuckDB predicts
 #: once for each field that is read, and refuses windows ordered by a prediction.

@@ -30,7 +30,22 @@ from grouplearn.errors import NotSupportedHere, OtherVersion
 from grouplearn.models.forms import forms
 from grouplearn.sqltext import folded, identifier, qualified
 
-TABLES = ("models", "groups", "configs", "trials", "curves", "artifacts", "units", "errors", *forms.TABLES)
+TABLES = (
+    "models",
+    "groups",
+    "configs",
+    "trials",
+    "curves",
+    "artifacts",
+    "states",
+    "refreshed",
+    "watermarks",
+    "units",
+    "errors",
+    "profiles",
+    "held_out",
+    *forms.TABLES,
+)
 
 
 @dataclass(frozen=True, slots=True)

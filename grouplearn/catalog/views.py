@@ -12,26 +12,37 @@ from grouplearn.catalog.checks.trust import check
 from grouplearn.catalog.notes import NOTHING_SEEN, DataNotes, Judging, notes_sql, suspected_sql
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import first_row, table
+from grouplearn.catalog.versions import history_view, versions_view
 from grouplearn.data.encoding.encoder import INTERCEPT
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.learners import registry
+from grouplearn.learners.contract.problem import OFFSET
+from grouplearn.learners.contract.standard_errors import REDUNDANT
 from grouplearn.learners.series import methods
+from grouplearn.models.forms.drift import endpoints_of, feature_sql
 from grouplearn.models.forms.forms import form_of
-from grouplearn.models.forms.linear import nonzeros_sql
+from grouplearn.models.forms.linear.weights import nonzeros_sql
 from grouplearn.models.forms.routed import level_sql
 from grouplearn.models.outputs.output import PREDICT, Output
 from grouplearn.models.outputs.vectors import VectorView
 from grouplearn.sqltext import folded, identifier, literal
 
 #: Suffixes of a model's views; the model table itself has none.
-COMMON = ("", "_weights", "_curves", "_importance", "_schedule")
+COMMON = ("", "_weights", "_curves", "_importance", "_features", "_schedule", "_versions", "_history")
+
+#: The suffix of a view that models have which keep predictions of held-out rows.
+HELD_OUT = "_held_out"
 
 _COMMENTS = {
     "": "One row per group and configuration of the model.",
     "_weights": "Weights of the linear model, on the encoded features; the intercept is feature (intercept).",
     "_curves": "One row per trial and epoch; learners that solve a model in one pass, such as those of series, have one.",
-    "_importance": "Importance of every feature column in every trial.",
+    "_importance": "Importance of every feature column in every trial; weight has a sign, for linear models with one output.",
+    "_features": "What each feature was like in the rows that each group was trained on, before it was encoded.",
     "_schedule": "The schedule as it ran: one row per unit and group, or per step of a unit whose group was split.",
+    "_held_out": "One row per held-out row: its label, and its prediction by the model that did not learn from it.",
+    "_versions": "One row per version of the model that can be used: ALTER MODEL ... USE VERSION.",
+    "_history": "One row per TRAIN and REFRESH of the model, also those whose versions are deleted.",
 }
 
 #: Columns by which several learners are compared, named unlike any key: see ``compared``, and whether a group has no model.
@@ -245,9 +256,37 @@ def _weights(definition: ModelDefinition, model: str, catalog: str | None) -> Vi
         *head,
         ("feature", f"unnest(list_append(g.features, {literal(INTERCEPT)}))"),
         ("weight", f"unnest(list_append({weights}, a.intercept[o.output]))"),
+        *(_error_columns(f"list_append({weights}, a.intercept[o.output])") if _has_errors(definition) else []),
     ]
     outputs = "unnest(range(1, len(a.intercept) + 1)) AS o(output)"
     return columns, f"{joined(catalog)} {_artifacts(catalog)}, {outputs} WHERE {where(model, 'a')}"
+
+
+def _has_errors(definition: ModelDefinition) -> bool:
+    """Return whether weights of a model that is not wide may have standard errors."""
+    if definition.label.scores_classes or not registry.is_known(definition.learner):
+        return False
+    return registry.has_standard_errors(definition.learner, definition.configs)
+
+
+def _error_columns(weights: str) -> list[tuple[str, str]]:
+    """Return what follows from the standard errors of the list ``weights``."""
+    size, errors = f"len({weights})", "a.standard_errors"
+    each = f"range(1, {size} + 1)"
+    is_offset = f"coalesce(g.features[i] = {literal(OFFSET)} AND ({weights})[i] = 1, false)"
+    some = f"CASE WHEN {is_offset} THEN 'the offset: its weight is 1' ELSE coalesce(a.without_errors, {literal(REDUNDANT)}) END"
+    note = f"CASE WHEN {errors} IS NOT NULL THEN {some} ELSE a.without_errors END"
+    has_weight = f"(i < {size} OR ({weights})[i] <> 0)"  # a model without an intercept has none to say something about
+    note = f"CASE WHEN {errors}[i] IS NULL AND {has_weight} THEN {note} END"
+    columns = {
+        "standard_error": f"{errors}[i]",
+        "statistic": f"({weights})[i] / {errors}[i]",
+        "p_value": "a.p_values[i]",
+        "lower": f"({weights})[i] - a.critical * {errors}[i]",
+        "upper": f"({weights})[i] + a.critical * {errors}[i]",
+        "note": note,
+    }
+    return [(name, f"unnest(list_transform({each}, lambda i: {sql}))") for name, sql in columns.items()]
 
 
 def _curves(definition: ModelDefinition, model: str, catalog: str | None) -> View:
@@ -265,7 +304,7 @@ def _importance(definition: ModelDefinition, model: str, catalog: str | None) ->
     columns = [
         *trial_columns(definition),
         ("is_best", "t.is_best"),
-        *zip(("feature", "importance"), importances(definition), strict=False),
+        *zip(("feature", "importance", "weight"), importances(definition), strict=True),
     ]
     return columns, with_importances(definition, model, catalog)
 
@@ -295,6 +334,24 @@ def with_importances(definition: ModelDefinition, model: str, catalog: str | Non
     return f"{joined(catalog)} {_artifacts(catalog)} WHERE {where(model, 'a')}"
 
 
+def _features(definition: ModelDefinition, model: str, catalog: str | None) -> View:
+    types = ", ".join(literal(entry.type) for entry in definition.items)
+    columns = [
+        *definition.key_columns("g.keys"),
+        ("model_level", level_sql(definition, "g.level")),
+        ("feature", feature_sql(definition, "p.item")),
+        ("type", f"([{types}]::VARCHAR[])[p.item]"),
+        *((name, f"p.{name}") for name in ("n_rows", "n_missing", "mean")),
+        *(("std", "p.deviation"), ("min", "p.low"), ("max", "p.high")),
+        *((name, f"p.{name}") for name in ("quantiles", "shares", "categories", "counts")),
+    ]
+    return columns, (
+        f"FROM {table(catalog, 'profiles')} AS p"
+        f" JOIN {table(catalog, 'groups')} AS g ON g.model = p.model AND g.group_id = p.group_id"
+        f" WHERE p.model = '{model}'::UUID AND g.model = '{model}'::UUID ORDER BY g.level ASC, g.group_id ASC, p.item ASC"
+    )
+
+
 def _schedule(definition: ModelDefinition, model: str, catalog: str | None) -> View:
     facts = ("unit", "configs", "fold", "kind", "epoch", "first_block", "last_block", "worker", "started", "ended")
     columns = [
@@ -309,6 +366,34 @@ def _schedule(definition: ModelDefinition, model: str, catalog: str | None) -> V
     )
 
 
+def _held_out(definition: ModelDefinition, model: str, catalog: str | None) -> View:
+    keys = definition.held_out or ()
+    texts, outputs = ([f"__grouplearn_{letter}{n}" for n in range(count)]
+                      for letter, count in (("k", len(keys)), ("o", definition.output.width)))  # fmt: skip
+    own = definition.threshold_sql("t.") if definition.threshold_metric else "NULL"
+    unnested = [
+        *(f"unnest(h.keys[{place}]) AS {name}" for place, name in enumerate(texts, start=1)),
+        *(f"unnest(h.outputs[{place}]) AS {name}" for place, name in enumerate(outputs, start=1)),
+    ]
+    rows = (
+        f"SELECT g.keys, g.level, h.fold, coalesce({own}, 0.5) AS threshold, {', '.join(unnested)},"
+        f" unnest(h.labels) AS label FROM {table(catalog, 'held_out')} AS h"
+        f" JOIN {table(catalog, 'groups')} AS g ON g.model = h.model AND g.group_id = h.group_id"
+        f" JOIN {table(catalog, 'trials')} AS t ON t.model = h.model AND t.group_id = h.group_id AND t.is_best"
+        f" WHERE h.model = '{model}'::UUID AND g.model = '{model}'::UUID AND t.model = '{model}'::UUID"
+    )
+    classes = ", ".join(f"CAST({literal(name)} AS {definition.label_type})" for name in definition.classes)
+    columns = [
+        *definition.key_columns("r.keys"),
+        ("model_level", level_sql(definition, "r.level")),
+        *((key.name, f"CAST(r.{name} AS {key.type})") for name, key in zip(texts, keys, strict=True)),
+        ("fold", "r.fold"),
+        ("label", f"([{classes}])[CAST(r.label AS BIGINT) + 1]" if classes else "r.label"),
+        *definition.output.held_out([f"nullif(r.{name}, 'nan'::DOUBLE)" for name in outputs], "r.threshold"),
+    ]
+    return columns, f"FROM ({rows}) AS r"
+
+
 def _artifacts(catalog: str | None) -> str:
     return (
         f"JOIN {table(catalog, 'artifacts')} AS a"
@@ -320,7 +405,8 @@ def suffixes(definition: ModelDefinition) -> tuple[str, ...]:
     """Return the suffixes of a model's views."""
     weights = form_of(definition).has_one_weight_per_column
     common = tuple(suffix for suffix in COMMON if suffix != "_weights" or weights)
-    return (*common, *(view.suffix for view in definition.output.views))
+    held_out = () if definition.held_out is None else (HELD_OUT,)
+    return (*common, *held_out, *(view.suffix for view in definition.output.views))
 
 
 def suffixes_of(learner: str) -> tuple[str, ...]:
@@ -332,7 +418,9 @@ def suffixes_of(learner: str) -> tuple[str, ...]:
 def macros_of(learner: str) -> tuple[str, ...]:
     """Return the suffixes of the macros that models of a learner may have."""
     outputs = _outputs([learner] if registry.is_known(learner) else ())
-    return tuple({endpoint.suffix: None for output in outputs for endpoint in output.endpoints}) or (PREDICT.suffix,)
+    return tuple({endpoint.suffix: None for output in outputs for endpoint in endpoints_of(output)}) or (
+        PREDICT.suffix,
+    )
 
 
 def comments() -> dict[str, str]:
@@ -345,7 +433,7 @@ def comments() -> dict[str, str]:
 
 def macro_comments() -> dict[str, str]:
     """Return the beginning of the comment of every macro that models may have, by its suffix."""
-    return {each.suffix: each.comment for output in _outputs(registry.names()) for each in output.endpoints}
+    return {each.suffix: each.comment for output in _outputs(registry.names()) for each in endpoints_of(output)}
 
 
 def _outputs(learners: Iterable[str]) -> Iterator[Output]:
@@ -380,5 +468,9 @@ _MAKERS: dict[str, Callable[[ModelDefinition, str, str | None], View]] = {
     "_weights": _weights,
     "_curves": _curves,
     "_importance": _importance,
+    "_features": _features,
     "_schedule": _schedule,
+    HELD_OUT: _held_out,
+    "_versions": versions_view,
+    "_history": history_view,
 }

@@ -46,12 +46,12 @@ _COLUMN_ROWS = 1 << 17
 class Item:
     """One scalar column that a FEATURES item produces in the extract, and how it becomes feature columns.
 
-    ``kind`` says where it is: ``numeric`` is a column of ``Dataset.numeric``, ``array`` several adjacent ones; ``category``
-    and ``hash`` are columns of ``Dataset.codes``. ``column`` is the (first) index there. ``encoder`` names its encoder (see
-    ``data.encoding``). ``impute`` fills missing numeric values first: ``mean``, ``median`` or a constant. ``scope`` says
-    whether it is fitted per group or on all training rows. ``buckets`` is the number of feature columns, if the statement
-    or an array determines it. ``options`` are those that its encoder alone has, by name, in the order in which it declares
-    them. ``name`` is what users see.
+    ``kind`` says where it is: ``numeric`` and ``binned`` are a column of ``Dataset.numeric``, ``array`` several adjacent
+    ones; ``category``, ``target`` and ``hash`` are columns of ``Dataset.codes``. ``column`` is the (first) index there.
+    ``encoder`` names its encoder (see ``data.encoding``). ``impute`` fills missing numeric values first: ``mean``, ``median``
+    or a constant. ``scope`` says whether it is fitted per group or on all training rows. ``buckets`` is the number of feature
+    columns, if the statement or an array determines it. ``options`` are those that its encoder alone has, by name, in the
+    order in which it declares them. ``name`` is what users see.
     """
 
     name: str
@@ -67,20 +67,34 @@ class Item:
         """Return the value of an option of its encoder."""
         return dict(self.options)[name]
 
+    def has(self, name: str) -> bool:
+        """Return whether an option of its encoder was given, or has a default."""
+        return name in dict(self.options)
+
     @property
     def numbers(self) -> int:
         """How many columns of ``Dataset.numeric`` it takes."""
-        return {"numeric": 1, "array": self.buckets}.get(self.kind, 0)
+        return self.buckets if self.kind == "array" else int(self.is_number)
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is one column of ``Dataset.numeric``."""
+        return self.kind in ("numeric", "binned")
 
     @property
     def is_numeric(self) -> bool:
         """Whether it is columns of ``Dataset.numeric``."""
-        return self.kind in ("numeric", "array")
+        return self.is_number or self.kind == "array"
 
     @property
     def is_coded(self) -> bool:
         """Whether it is a column of ``Dataset.codes``."""
-        return self.kind in ("category", "hash")
+        return self.is_named or self.kind == "hash"
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it is a category, whose text is looked up among those of a group."""
+        return self.kind in ("category", "target")
 
     @property
     def is_list(self) -> bool:
@@ -133,13 +147,15 @@ def runs_of(bounds: RowNumbers, first: int, last: int) -> Sequence[tuple[int, in
 class Group:
     """One group: its level (index of the grouping set), its key values as text (None: NULL or rolled up), its rows.
 
-    ``ranges`` are half-open runs of dataset rows; a parent's runs are its children's.
+    ``ranges`` are half-open runs of dataset rows; a parent's runs are its children's. ``checksum`` is the sum of the rows'
+    hashes, modulo 2^64: whatever their order, it tells whether a statement reads the same rows later.
     """
 
     id: int
     level: int
     keys: tuple[str | None, ...]
     ranges: Sequence[tuple[int, int]]
+    checksum: int = 0
 
     @property
     def n_rows(self) -> int:

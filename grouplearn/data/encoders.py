@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.dataset import Dataset, FeatureArray, Item, RowNumbers
-from grouplearn.data.encoding.columns import AdjacentColumns, ColumnPiece, Columns, DensePiece
-from grouplearn.data.encoding.encoder import FittedGroups, FittedItem, GroupRows, Replay
+from grouplearn.data.encoding.columns import AdjacentColumns, ColumnPiece, Columns, DensePiece, IntArray
+from grouplearn.data.encoding.encoder import FittedGroups, FittedItem, GroupRows, Labels, Replay
 from grouplearn.data.encoding.registry import encoder_of, widths_of
 from grouplearn.data.shard import Matrix
 from grouplearn.kernels.algebra import finite_rows
@@ -29,10 +29,12 @@ __all__ = [
     "encode",
     "encode_groups",
     "fit",
+    "fit_each",
     "fit_groups",
     "is_dense",
     "is_mostly_zero",
     "keeps_single",
+    "learn_labels",
     "needs_no_fit",
     "replays",
 ]
@@ -50,19 +52,28 @@ _CACHED_VALUES = 1 << 16
 _WHOLE_SINGLES = 1 << 24
 
 
-def fit(item: Item, data: Dataset, rows: RowNumbers | slice) -> FittedItem:
-    """Return one item fitted on training rows; these are read only if the fit depends on them."""
+def fit(item: Item, data: Dataset, rows: RowNumbers | slice, place: IntArray | None = None) -> FittedItem:
+    """Return one item fitted on training rows; these are read only if the fit depends on them. ``place`` as in ``Columns``."""
     encoder = encoder_of(item)
+    if encoder.learns_labels:
+        labels = Labels(data.y[rows], data.weight[rows], place)
+        group = GroupRows.of_one(labels.y.size)
+        return encoder.fit_labelled(item, *data.observed(item, rows), labels, group).fitted[0]
     return encoder.fit(item, *data.observed(item, rows)) if encoder.needs_fit(item) else encoder.fit(item, _NOTHING, ())
 
 
 _NOTHING: npt.NDArray[np.float64] = np.empty(0)
 
 
-def columns_of(data: Dataset, rows: RowNumbers | slice) -> Columns:
-    """Return some rows of a dataset, not yet encoded: a view for a slice, else a copy."""
+def columns_of(data: Dataset, rows: RowNumbers | slice, place: IntArray | None = None) -> Columns:
+    """Return some rows of a dataset, not yet encoded, and their ``place``: a view for a slice, else a copy."""
     lists = None if data.lists is None else data.lists.rows(rows)
-    return Columns(data.numeric[rows], data.codes[rows], lists, data.dictionaries)
+    return Columns(data.numeric[rows], data.codes[rows], lists, data.dictionaries, place)
+
+
+def learn_labels(items: Sequence[Item]) -> bool:
+    """Whether any of these items is fitted on labels."""
+    return any(encoder_of(item).learns_labels for item in items)
 
 
 def needs_no_fit(item: Item) -> bool:
@@ -139,19 +150,33 @@ def encode(
     return _dense(fitted, columns, lambda rows: [replay(columns.rows(rows)) for replay in made])
 
 
-def fit_groups(item: Item, data: Dataset, rows: GroupRows) -> FittedGroups:
-    """Return one item fitted on the training rows of each group, which are all rows of ``data``."""
+def fit_groups(item: Item, data: Dataset, rows: GroupRows, place: IntArray | None = None) -> FittedGroups:
+    """Return one item fitted on the training rows of each group, which are all rows of ``data``. ``place`` as in ``Columns``."""
     encoder = encoder_of(item)
+    if encoder.learns_labels:
+        labels = Labels(data.y, data.weight, place)
+        return encoder.fit_labelled(item, *data.observed(item, slice(None)), labels, rows)
     if not encoder.needs_fit(item):
         return constant(encoder.fit(item, _NOTHING, ()), data, rows.n_groups)
     found = encoder.fit_groups(item, *data.observed(item, slice(None)), rows)
-    return _fit_each(item, data, rows) if found is None else found
+    return fit_each(item, data, rows) if found is None else found
 
 
-def _fit_each(item: Item, data: Dataset, rows: GroupRows) -> FittedGroups:
-    """Return one item fitted on the rows of each group, one after another."""
+def fit_each(
+    item: Item,
+    data: Dataset,
+    rows: GroupRows,
+    known: Sequence[FittedItem | None] | None = None,
+    place: IntArray | None = None,
+) -> FittedGroups:
+    """Return one item fitted on the rows of each group, one after another, unless it is ``known`` (G) how. ``place`` as in
+    ``Columns``."""
     ends = np.searchsorted(rows.of, np.arange(rows.n_groups + 1)).tolist()
-    fitted = [fit(item, data, slice(*each)) for each in itertools.pairwise(ends)]
+    before = [None] * rows.n_groups if known is None else known
+    fitted = [
+        fit(item, data, slice(*each), None if place is None else place[slice(*each)]) if own is None else own
+        for own, each in zip(before, itertools.pairwise(ends), strict=True)
+    ]
     made = replays(fitted, columns_of(data, slice(0, 0)))
 
     def replay(columns: Columns, of: npt.NDArray[np.intp]) -> DensePiece:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +56,14 @@ class Totals:
         mean = float(labels / total)
         scale = math.sqrt(sum(((_numbers(y) - mean) ** 2 * weight).sum() for y, weight in runs()) / total)
         return cls(n_rows, float(total), mean, scale if scale > 1e-12 * abs(mean) else 1.0)
+
+    def numbers(self) -> FloatArray:
+        """Return them as an array (4,)."""
+        return np.array([self.n_rows, self.weight, self.label_mean, self.label_scale])
+
+    def followed_by(self, later: Totals) -> Totals:
+        """Return these with the counts of ``later`` rows added; labels are scaled as they were."""
+        return Totals(self.n_rows + later.n_rows, self.weight + later.weight, self.label_mean, self.label_scale)
 
 
 def _numbers(y: FloatArray) -> FloatArray:
@@ -252,7 +260,9 @@ class Stack:
     """Rows of several groups, concatenated: ``x`` (n, d) float32 or float64 in C order, ``y`` and ``weight`` (n,).
 
     Group g has the rows ``start[g]`` to ``start[g + 1]`` (half-open), maybe none; ``start`` is (G + 1,). ``seed`` (G,)
-    seeds each group's random numbers, None if none are drawn.
+    seeds each group's random numbers, None if none are drawn. ``before`` are sums of earlier rows of each group, (G, ...)
+    by name, to which those of these rows are added, or the states in which its models start. ``keeps_sums``: the result
+    has the sums.
     """
 
     x: FeatureArray
@@ -260,6 +270,8 @@ class Stack:
     weight: FloatArray
     start: RowNumbers
     seed: npt.NDArray[np.uint64] | None = None
+    before: Mapping[str, npt.NDArray[Any]] | None = None
+    keeps_sums: bool = False
 
     @property
     def n_groups(self) -> int:
@@ -277,22 +289,33 @@ class Stack:
             return self
         sizes = self.sizes
         rows = np.repeat(groups, sizes)
-        seed = None if self.seed is None else self.seed[groups]
-        return Stack(self.x[rows], self.y[rows], self.weight[rows], starts(sizes[groups]), seed)
+        return replace(
+            self._of_groups(groups),
+            x=self.x[rows],
+            y=self.y[rows],
+            weight=self.weight[rows],
+            start=starts(sizes[groups]),
+        )
 
     def where(self, rows: npt.NDArray[np.bool_]) -> Stack:
         """Return the chosen rows (n,) of every group."""
         if rows.all():
             return self
         before = np.concatenate([[0], np.cumsum(rows)])
-        return Stack(self.x[rows], self.y[rows], self.weight[rows], before[self.start], self.seed)
+        return replace(self, x=self.x[rows], y=self.y[rows], weight=self.weight[rows], start=before[self.start])
 
     def part(self, first: int, last: int) -> Stack:
         """Return groups [first, last) without copying them."""
         rows = slice(self.start[first], self.start[last])
         start = self.start[first : last + 1] - self.start[first]
-        seed = None if self.seed is None else self.seed[first:last]
-        return Stack(self.x[rows], self.y[rows], self.weight[rows], start, seed)
+        own = self._of_groups(slice(first, last))
+        return replace(own, x=self.x[rows], y=self.y[rows], weight=self.weight[rows], start=start)
+
+    def _of_groups(self, groups: slice | npt.NDArray[np.bool_]) -> Stack:
+        """Return the stack with what it has of each group for these groups alone."""
+        seed = None if self.seed is None else self.seed[groups]
+        before = None if self.before is None else {name: each[groups] for name, each in self.before.items()}
+        return replace(self, seed=seed, before=before)
 
 
 def _adjoining(x: scipy.sparse.csr_matrix, rows: slice) -> scipy.sparse.csr_matrix:

@@ -43,6 +43,49 @@ def tensor_bytes(tensors: Mapping[str, npt.NDArray[Any]]) -> bytes:
     return header + b"".join(np.ascontiguousarray(tensors[name]).tobytes() for name in names)
 
 
+def tensor_rows(tensors: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.uint8]:
+    """Return tensors with the same leading axis (n, ...) as n safetensors files of equal length, (n, bytes)."""
+    shapes = tuple((name, tensor.dtype.str, tensor.shape[1:]) for name, tensor in sorted(tensors.items()))
+    header, names = _header(shapes)
+    count = len(tensors[names[0]])
+    parts = [np.broadcast_to(np.frombuffer(header, np.uint8), (count, len(header)))]
+    for name in names:
+        flat = np.ascontiguousarray(tensors[name]).reshape(count, -1)
+        parts.append(flat.view(np.uint8).reshape(count, -1))
+    return np.concatenate(parts, axis=1)
+
+
+def header_of(content: bytes) -> bytes:
+    """Return the header of a safetensors file, with its length."""
+    return content[: _SIZE + int.from_bytes(content[:_SIZE], "little")]
+
+
+def tensors_of_rows(rows: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[Any]]:
+    """Return the tensors (n, ...) of n files with one header, (n, bytes): the inverse of ``tensor_rows``."""
+    first = named_tensors(rows[0].tobytes())
+    shapes = tuple((name, tensor.dtype.str, tensor.shape) for name, tensor in sorted(first.items()))
+    header, names = _header(shapes)
+    found, start = {}, len(header)
+    for name in names:
+        stop = start + first[name].nbytes
+        own = np.ascontiguousarray(rows[:, start:stop]).reshape(-1)
+        found[name] = own.view(first[name].dtype).reshape(len(rows), *first[name].shape)
+        start = stop
+    return found
+
+
+def parts(content: npt.NDArray[np.uint8]) -> tuple[str, bytes]:
+    """Return the header of a safetensors file without its length, which many files share, and the rest of the file."""
+    end = _SIZE + int.from_bytes(content[:_SIZE].tobytes(), "little")
+    return content[_SIZE:end].tobytes().decode(), content[end:].tobytes()
+
+
+def of_parts(header: str, rest: bytes) -> bytes:
+    """Return the safetensors file of these ``parts``."""
+    text = header.encode()
+    return len(text).to_bytes(_SIZE, "little") + text + rest
+
+
 @functools.lru_cache(maxsize=256)
 def _header(shapes: tuple[tuple[str, str, tuple[int, ...]], ...]) -> tuple[bytes, tuple[str, ...]]:
     """Return the header bytes for such tensors, and the order of their data."""

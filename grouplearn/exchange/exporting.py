@@ -13,6 +13,7 @@ from grouplearn.catalog.checks.tables import VERSION
 from grouplearn.catalog.checks.trust import check
 from grouplearn.catalog.records import StoredModel
 from grouplearn.exchange import native, plain_files, sql_script
+from grouplearn.exchange.dialect_files import Dialect, dialect_files
 from grouplearn.exchange.directory_writer import WrittenExport, write
 from grouplearn.exchange.onnx import files as onnx_files
 from grouplearn.models.forms.forms import form_of
@@ -31,13 +32,21 @@ class ExportFormat:
     evaluated: bool = False
 
 
+def _of_scores(lacking: Callable[[StoredModel], str | None]) -> Callable[[StoredModel], str | None]:
+    """Return the reason of a format that has scores alone."""
+    return lambda model: "its probabilities are calibrated" if model.definition.calibrate else lacking(model)
+
+
 #: The formats by their name in EXPORT MODEL.
 FORMATS: Mapping[str, ExportFormat] = {
     "native": ExportFormat(native.files, lambda _: None),
-    "onnx": ExportFormat(onnx_files.files, onnx_files.lacking),
-    "lightgbm": ExportFormat(plain_files.lightgbm_files, lambda model: None if _is_text(model) else "it has no trees"),
+    "onnx": ExportFormat(onnx_files.files, _of_scores(onnx_files.lacking)),
+    "lightgbm": ExportFormat(
+        plain_files.lightgbm_files, _of_scores(lambda model: None if _is_text(model) else "it has no trees")
+    ),
     "safetensors": ExportFormat(
-        plain_files.safetensors_files, lambda model: "its trees are not tensors" if _is_text(model) else None
+        plain_files.safetensors_files,
+        _of_scores(lambda model: "its trees are not tensors" if _is_text(model) else None),
     ),
     "sql": ExportFormat(sql_script.files, lambda model: model.form.reason or None, evaluated=True),
 }
@@ -48,9 +57,16 @@ def _is_text(model: StoredModel) -> bool:
 
 
 def export(
-    con: duckdb.DuckDBPyConnection, model: StoredModel, kind: str, path: Path, *, overwrite: bool
+    con: duckdb.DuckDBPyConnection,
+    model: StoredModel,
+    kind: str,
+    path: Path,
+    *,
+    overwrite: bool,
+    dialect: Dialect | None = None,
 ) -> WrittenExport:
-    """Write a model's directory in a format that it supports; raises CannotExchange."""
+    """Write a model's directory in a format that it supports, ``sql`` in the dialect of another database if one is given;
+    raises CannotExchange."""
     check(con, model.definition)
     facts: dict[str, Any] = {
         "format": kind,
@@ -58,5 +74,7 @@ def export(
         "model": model.definition.name,
         "learner": model.definition.shown_learner,
         "statement": model.definition.statement,
+        **({} if dialect is None else {"dialect": dialect.database.name}),
     }
-    return write(path, facts, FORMATS[kind].files(con, model), overwrite=overwrite)
+    files = FORMATS[kind].files(con, model) if dialect is None else dialect_files(con, model, dialect)
+    return write(path, facts, files, overwrite=overwrite)

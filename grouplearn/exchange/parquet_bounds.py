@@ -70,7 +70,7 @@ def _plain(field: Any) -> Any:
         return pa.field(field.name, pa.map_(_plain(kind.key_field), _plain(kind.item_field)), field.nullable)
     if of.is_struct(kind):
         return pa.field(field.name, pa.struct([_plain(each) for each in kind]), field.nullable)
-    numbers = of.is_boolean(kind) or of.is_signed_integer(kind) or of.is_float32(kind) or of.is_float64(kind)
+    numbers = of.is_boolean(kind) or of.is_integer(kind) or of.is_float32(kind) or of.is_float64(kind)
     numbers = numbers or kind == pa.decimal128(38, 0)  # a HUGEINT
     if numbers or of.is_string(kind) or of.is_binary(kind) or of.is_timestamp(kind) or of.is_null(kind):
         return pa.field(field.name, kind, field.nullable)

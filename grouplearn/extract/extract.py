@@ -19,7 +19,7 @@ from grouplearn.bind.bound import BoundKey, BoundTarget, BoundTrain
 from grouplearn.bind.clauses.features import BoundItem, all_fit_float, sized
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.arrays import LengthError
-from grouplearn.data.dataset import Dataset, DatasetFiles, Group
+from grouplearn.data.dataset import Dataset, DatasetFiles, Group, Item
 from grouplearn.data.encoding import types
 from grouplearn.data.files.run_directory import RunDirectory
 from grouplearn.data.memory import memory_limit, rows_stay_in_memory
@@ -117,8 +117,8 @@ def _array(_: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[
 def _layout(bound: BoundTrain, stats: Statistics) -> BatchLayout:
     return BatchLayout(
         n_keys=len(bound.keys),
-        items=tuple(item.stored.item for item in sized(bound.items, stats.lengths)),
-        whole=tuple(item.whole for item in bound.items),
+        items=(*(item.stored.item for item in sized(bound.items, stats.lengths)), *told_apart_by(bound)),
+        whole=(*(item.whole for item in bound.items), *(False for _ in bound.held_out or ())),
         label_length=stats.label_length,
         classes=stats.classes if bound.target and bound.target.classification else None,
         weighted=bound.options.rows.weight is not None,
@@ -130,10 +130,18 @@ def _layout(bound: BoundTrain, stats: Statistics) -> BatchLayout:
     )
 
 
-def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
+def told_apart_by(bound: BoundTrain) -> tuple[Item, ...]:
+    """Return what tells held-out rows apart as further columns of ``Dataset.codes``, which are no features."""
+    first = sum(item.is_coded for item in bound.stored_items)
+    return tuple(Item(key.stored.name, "category", place) for place, key in enumerate(bound.held_out or (), first))
+
+
+def columns_read(bound: BoundTrain) -> list[tuple[str, tuple[str | Sql, ...]]]:
+    """Return the names and the SQL of the columns of a batch, see ``BatchLayout``, without hashes."""
     columns: list[tuple[str, tuple[str | Sql, ...]]] = [
         *((f"k{number}", _key_text(key)) for number, key in enumerate(bound.keys)),
         *((f"x{number}", (item.read,)) for number, item in enumerate(bound.items)),
+        *((f"x{number}", _key_text(key)) for number, key in enumerate(bound.held_out or (), len(bound.items))),
         ("y", _label(bound.target)),
     ]
     if bound.options.rows.weight:
@@ -142,6 +150,11 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
         columns.append(("v", ("coalesce(CAST((", bound.holdout.predicate, ") AS BOOLEAN), false)")))
     elif bound.holdout.kind == "rolling":
         columns.append(("v", _distance(bound)))
+    return columns
+
+
+def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
+    columns = columns_read(bound)
     content = ", ".join(name for name, _ in columns)
     # The hash is of DOUBLEs, and of texts, so that equal values have the same order in every type; FLOAT is half the size to
     # transfer, and whole numbers are less than texts.
@@ -170,6 +183,20 @@ def _extract_query(bound: BoundTrain, in_order: bool) -> list[str | Sql]:
         # SortedRows orders rows of one group and hash: only keys and one number are compared here.
         pieces.append(f"ORDER BY {keys}h ASC")
     return pieces
+
+
+def checksums(checker: SqlChecker, bound: BoundTrain) -> dict[tuple[int, tuple[str | None, ...]], tuple[int, int]]:
+    """Return by grouping set and key the number of rows and the checksum of each group, as ``extract`` would read it."""
+    keys = ", ".join(f"k{number}" for number in range(len(bound.keys)))
+    pieces = [f"SELECT {keys}{', ' if keys else ''}count(*), (sum(h::HUGEINT) % {1 << 64})::UBIGINT FROM ("]
+    leaves = checker.rows(*pieces, *_extract_query(bound, in_order=False), ") GROUP BY ALL")
+    found: dict[tuple[int, tuple[str | None, ...]], tuple[int, int]] = {}
+    for level, members in enumerate(bound.sets):
+        for *own, count, checksum in with_checks(leaves):
+            name = level, tuple(text if place in members else None for place, text in enumerate(own))
+            before = found.get(name, (0, 0))
+            found[name] = before[0] + count, (before[1] + checksum) % (1 << 64)
+    return found
 
 
 def _distance(bound: BoundTrain) -> tuple[str | Sql, ...]:
@@ -227,7 +254,7 @@ def _hashed_key(number: int, key: BoundKey) -> str:
 def _hashed_item(number: int, item: BoundItem) -> str:
     """Return an item's part in the row hash: whole numbers are hashed as their texts."""
     name, kind = f"x{number}", item.stored.item.kind
-    if kind == "category":
+    if item.stored.item.is_named:
         return types.bytewise(f"CAST({name} AS VARCHAR)" if item.whole else name, "VARCHAR")
     return types.bytewise(name, "VARCHAR[]") if kind == "categories" else name
 
@@ -326,7 +353,8 @@ def _groups(bound: BoundTrain, stats: Statistics, rows: SortedRows) -> tuple[Gro
     for level, counts in itertools.groupby(with_checks(stats.groups), key=operator.attrgetter("level")):
         members = bound.sets[level]
         runs, all_keys = rows.leaves.runs(members), tuple(members) == tuple(range(len(bound.keys)))
+        checksums = rows.leaves.checksums_of(members)
         for count in counts:
             own = count.keys if all_keys else tuple([count.keys[key] for key in members])
-            found.append(Group(len(found), level, count.keys, runs.get(own, ())))
+            found.append(Group(len(found), level, count.keys, runs.get(own, ()), checksums.get(own, 0)))
     return tuple(with_checks(found))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +21,25 @@ _MOST_GROUPS = 1 << 31
 class FinestGroups:
     """``keys`` are the texts of each finest group in row order, ``offsets`` (one more) their first rows.
 
-    ``codes`` (leaves, keys) int32 number each key's texts in any order; -1 is NULL.
+    ``codes`` (leaves, keys) int32 number each key's texts in any order; -1 is NULL. ``checksums`` are the sums of each one's
+    row hashes.
     """
 
     keys: Sequence[Keys]
     offsets: IntArray
     codes: npt.NDArray[np.int32]
+    checksums: npt.NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
+
+    def checksums_of(self, members: Sequence[int]) -> Mapping[Keys, int]:
+        """Return by key the sum of the row hashes of each group of a grouping set, modulo 2^64."""
+        if tuple(members) == tuple(range(self.codes.shape[1])):
+            return dict(zip(self.keys, self.checksums.tolist(), strict=True))
+        group = self._numbered(members)
+        sums = np.zeros(int(group.max(initial=-1)) + 1, np.uint64)
+        np.add.at(sums, group, self.checksums)
+        _, first = np.unique(group, return_index=True)
+        named = (tuple([self.keys[leaf][key] for key in members]) for leaf in with_checks(first.tolist()))
+        return dict(zip(named, sums.tolist(), strict=True))
 
     def runs(self, members: Sequence[int]) -> Mapping[Keys, Sequence[tuple[int, int]]]:
         """Return by key the runs of rows of each group of a grouping set; adjacent runs are merged."""

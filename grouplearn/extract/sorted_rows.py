@@ -115,7 +115,7 @@ class SortedRows:
         self._texts: dict[int, Texts | WholeNumbers] = {
             item.column: WholeNumbers() if whole else Texts()
             for item, whole in zip(layout.items, layout.whole, strict=True)
-            if item.kind == "category"
+            if item.is_named
         }
         self._dictionaries: dict[int, tuple[str, ...]] = {}
         self._of_lists: dict[int, tuple[str, ...]] = {}
@@ -123,11 +123,14 @@ class SortedRows:
         #: A class that was not counted.
         self.stray: str | None = None
         self._numbers = LeafNumbers(layout.n_keys)
+        #: The sum of the rows' hashes of each leaf, modulo 2^64.
+        self._sums = np.zeros(1, np.uint64)
         #: Each batch's leaves: per row, or for sorted batches per run; runs begin at ``_firsts``.
         self._leaves: list[Numbers] = []
         self._firsts: list[IntArray] = []
         self._last: tuple[int, int] | None = None
-        self.leaves = FinestGroups((), np.zeros(1, np.int64), np.empty((0, layout.n_keys), np.int32))
+        nothing = np.empty((0, layout.n_keys), np.int32), np.zeros(0, np.uint64)
+        self.leaves = FinestGroups((), np.zeros(1, np.int64), *nothing)
         #: Rows with the finest group and hash of the row before: equal rows, except for hash collisions.
         self._tied = np.zeros(n_rows, dtype=np.bool_)
 
@@ -138,6 +141,7 @@ class SortedRows:
             return
         keys = [batch.column(f"k{number}") for number in range(self._layout.n_keys)]
         leaves = self._numbers.numbered(keys, batch.num_rows)
+        self._add_hashes(leaves, _hashes(batch))
         if self._sorted:
             self._find_runs(batch, leaves, start)
             if self.lists is not None:
@@ -147,6 +151,12 @@ class SortedRows:
         else:
             self._leaves.append(leaves)
             self._waiting.append(batch)
+
+    def _add_hashes(self, leaves: Numbers, hashes: HashArray) -> None:
+        missing = int(leaves.max()) + 1 - self._sums.size
+        if missing > 0:
+            self._sums = np.concatenate([self._sums, np.zeros(missing + self._sums.size, np.uint64)])
+        np.add.at(self._sums, leaves, hashes)
 
     def arrange(self, threads: int = 1) -> None:
         """Put all unsorted rows in their places, several batches at a time; then find the leaves."""
@@ -170,7 +180,7 @@ class SortedRows:
         else:
             order = np.concatenate([np.empty(0, np.int32), *self._leaves])
             offsets = np.concatenate([*self._firsts, [self.n_read]])
-        self.leaves = FinestGroups(names(codes[order], texts), offsets, codes[order])
+        self.leaves = FinestGroups(names(codes[order], texts), offsets, codes[order], self._sums[order])
         if self.lists is not None:
             self.lists.close()
 
@@ -212,9 +222,9 @@ class SortedRows:
         codes = self.codes[rows] if isinstance(rows, slice) else np.empty((len(rows), self._layout.n_codes), np.int32)
         for position, item in enumerate(self._layout.items):
             name = f"x{position}"
-            if item.kind == "numeric":
+            if item.is_number:
                 numeric[name] = item.column
-            if item.kind == "numeric" or item.is_list:
+            if item.is_number or item.is_list:
                 continue
             column = batch.column(name)
             if item.kind == "array":

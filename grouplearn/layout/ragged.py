@@ -42,7 +42,7 @@ class Ragged:
         return cls(values, np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)]))
 
     @classmethod
-    def of_equal(cls, values: npt.NDArray[np.float64], count: int) -> Ragged:
+    def of_equal(cls, values: npt.NDArray[Any], count: int) -> Ragged:
         """Return values whose first axes index arrays of one shape, as ``count`` arrays."""
         rows = len(values) // count if count else 0
         return cls(values, np.arange(count + 1, dtype=np.int64) * rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import cast
 
 from grouplearn.failures import NotInstalled, WrongData
 from grouplearn.learners import third_party
@@ -12,6 +13,7 @@ from grouplearn.learners.contract.config import SOLVER, Config
 from grouplearn.learners.contract.learner import OVER_LAGS, Learner
 from grouplearn.learners.contract.optional import GrowsTrees
 from grouplearn.learners.contract.problem import FeatureBlock
+from grouplearn.learners.contract.standard_errors import HasStandardErrors
 from grouplearn.learners.linear import learners as linear
 from grouplearn.learners.neural.mlp import Mlp
 from grouplearn.learners.series.deep.deepar import DeepAr
@@ -21,6 +23,7 @@ from grouplearn.learners.trees.gbdt import Gbdt
 from grouplearn.learners.trees.random_forest import RandomForest
 from grouplearn.learners.unsupervised.kmeans import KMeans
 from grouplearn.learners.unsupervised.pca import Pca
+from grouplearn.learners.unsupervised.sketched_pca import SketchedPca
 from grouplearn.models.label import Label
 from grouplearn.models.metrics.metric import Family
 from grouplearn.models.outputs.link import Link
@@ -34,7 +37,7 @@ LEARNERS: Mapping[str, Learner] = MappingProxyType(
         for each in (
             *_OF_ROWS,
             KMeans(),
-            Pca(),
+            Pca((SketchedPca(),)),
             *SERIES,
             DeepAr(),
         )
@@ -160,6 +163,14 @@ def _chosen(first: Learner, configs: Sequence[Config]) -> Learner:
     if solver is None:
         return first
     return next((each for each in ways(first)[1:] if each.declaration.solver == solver), first)
+
+
+def has_standard_errors(name: str, configs: Sequence[Config]) -> bool:
+    """Return whether the weights of any of these configurations have standard errors."""
+    trainer = way(name, configs)
+    if not trainer.declaration.has_standard_errors:
+        return False
+    return any(map(cast(HasStandardErrors, trainer).is_estimate, configs))
 
 
 def every_way() -> tuple[Learner, ...]:

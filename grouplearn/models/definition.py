@@ -31,7 +31,23 @@ class KeyColumn:
     type: str
 
 
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """The latest time of the rows that groups have learned from: its SQL over their source, and its type.
+
+    ``latest`` are the times as text by the groups' numbers. All other groups have the time ``others``, None if they have
+    learned from no row.
+    """
+
+    sql: str
+    type: str
+    latest: Mapping[int, str]
+    others: str | None = None
+
+
 _CAST = re.compile(r"CAST\(\(\n(.*)\n\) AS (?:DOUBLE|VARCHAR)\)", re.DOTALL)
+#: An expression of the user's in SQL of ours.
+_WITHIN = re.compile(r"\(\n([^\n]*)\n\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +67,12 @@ class ItemColumn:
         """The expression in FEATURES that the SQL casts to a number or text, or the SQL if it is more than a cast."""
         found = _CAST.fullmatch(self.sql)
         return found[1] if found else self.sql
+
+    @property
+    def written(self) -> str:
+        """The expression in FEATURES of which the SQL is made, for messages; the SQL if it is made of several."""
+        within = _WITHIN.findall(self.sql)
+        return str(within[0]) if len(within) == 1 else self.expression
 
 
 #: The SQL type of a hyperparameter, by its kind.
@@ -83,6 +105,8 @@ class ModelDefinition:
     ``target_sql`` and ``label_type`` are None. ``weight_sql`` is the weight of a row over the source's columns, None for 1.
     ``catalog`` is the database's name at training time (None: the current one); it is not stored. ``search_path`` is where
     the statement's unqualified names were looked up. ``series`` is SERIES BY: what tells the series of a group apart.
+    ``keep_versions`` is how many versions of the model stay, this one included. ``held_out`` is what tells rows apart whose
+    held-out predictions are kept, None if they are not. ``calibrate`` is how probabilities are calibrated, None if not.
     """
 
     catalog: str | None
@@ -106,12 +130,25 @@ class ModelDefinition:
     missing_group: Literal["parent", "null", "error"] = "parent"
     seed: int = 0
     keep_best: int | None = None
+    keep_versions: int = 3
     null_label: Literal["skip", "error"] = "skip"
     group_failure: Literal["keep", "error"] = "keep"
     weight_sql: str | None = None
     refit: bool = False
     search_path: SearchPath = ()
     series: tuple[KeyColumn, ...] = ()
+    held_out: tuple[KeyColumn, ...] | None = None
+    calibrate: str | None = None
+
+    @property
+    def threshold_metric(self) -> str | None:
+        """The metric that is the threshold of each group's predictions, if the optimised metric chooses one."""
+        return self.family.named(self.metric).threshold if self.output.has_threshold else None
+
+    def threshold_sql(self, trials: str) -> str:
+        """Return the threshold of a trial, NULL for none: of held-out rows, where there are none of the training rows."""
+        place = self.metrics.index(self.threshold_metric) + 1 if self.threshold_metric in self.metrics else 0
+        return f"coalesce({trials}valid[{place}], {trials}train[{place}])"
 
     def key_columns(self, keys: str) -> list[tuple[str, str]]:
         """Return name and SQL of the typed group columns, given the SQL of the list of key texts."""

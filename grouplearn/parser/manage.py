@@ -1,31 +1,35 @@
 """The statements about models and settings: EXPLAIN, CALIBRATE, SHOW, DESCRIBE, DROP, ALTER, EVALUATE, SET."""
 
 from collections.abc import Callable
-from typing import NoReturn
 
-from grouplearn.messages import Span, did_you_mean
+from grouplearn.messages import did_you_mean
 from grouplearn.parser.lexer.cursor import Cursor
 from grouplearn.parser.lexer.scan import fragment
 from grouplearn.parser.lexer.tokens import Kind, unquote
+from grouplearn.parser.runs import parse_refresh
 from grouplearn.parser.statements import (
     AddTrial,
     Calibrate,
     DescribeLearner,
     DescribeModel,
     DropModel,
+    DropVersion,
     EvaluateModel,
+    ExplainRefresh,
     ExplainTrain,
     PlanFormat,
     QualifiedName,
     RenameModel,
     ResetCalibration,
     SetOption,
+    ShowFunctions,
     ShowLearners,
     ShowModels,
     ShowRuns,
     Sql,
     StopTrial,
     TrainModel,
+    UseVersion,
 )
 from grouplearn.parser.train import parse_amount, parse_options, parse_train
 
@@ -34,9 +38,11 @@ FORMATS: tuple[PlanFormat, ...] = ("text", "json", "html")
 _OPTIONS = "The options are ANALYZE and FORMAT text, json or html."
 
 
-def parse_explain(cursor: Cursor, train: Callable[[Cursor], TrainModel] = parse_train) -> ExplainTrain:
-    """``EXPLAIN [ANALYZE] [(FORMAT text|json|html)] TRAIN ...`` or ``EXPLAIN (ANALYZE, FORMAT html) TRAIN ...``."""
+def parse_explain(cursor: Cursor, train: Callable[[Cursor], TrainModel] = parse_train) -> ExplainTrain | ExplainRefresh:
+    """``EXPLAIN [ANALYZE] [(FORMAT text|json|html)] TRAIN ...``, ``EXPLAIN (ANALYZE, FORMAT html) TRAIN ...``, and
+    ``EXPLAIN REFRESH ...``."""
     cursor.advance()
+    options = cursor.index
     analyze = cursor.accept("ANALYZE") or cursor.accept("ANALYSE")
     chosen: PlanFormat | None = None
     if cursor.peek().is_symbol("("):
@@ -46,6 +52,11 @@ def parse_explain(cursor: Cursor, train: Callable[[Cursor], TrainModel] = parse_
                 analyze = _parse_analyze(cursor, start, stop, analyze)
             else:
                 chosen = _parse_format(cursor, start, stop, chosen)
+    if cursor.at("REFRESH"):
+        if cursor.index > options:
+            span = cursor.span(options, cursor.index)
+            cursor.fail("EXPLAIN REFRESH takes no options", span, "It is a text, of what would be done.")
+        return ExplainRefresh(parse_refresh(cursor))
     return ExplainTrain(train(cursor), chosen, analyze)
 
 
@@ -97,10 +108,15 @@ def parse_reset_calibration(cursor: Cursor) -> ResetCalibration:
     return ResetCalibration()
 
 
-def parse_show(cursor: Cursor) -> ShowModels | ShowLearners | ShowRuns:
-    """``SHOW MODELS``, ``SHOW LEARNERS`` or ``SHOW RUNS``."""
+def parse_show(cursor: Cursor) -> ShowModels | ShowFunctions | ShowLearners | ShowRuns:
+    """``SHOW MODELS``, ``SHOW FUNCTIONS OF model``, ``SHOW LEARNERS`` or ``SHOW RUNS``."""
     cursor.advance()
     subject = cursor.advance()
+    if subject.word == "FUNCTIONS":
+        cursor.expect("OF", hint="For example SHOW FUNCTIONS OF delays.")
+        model = cursor.model_name()
+        cursor.expect_end()
+        return ShowFunctions(model)
     cursor.expect_end()
     match subject.word:
         case "MODELS":
@@ -135,20 +151,24 @@ def parse_drop(cursor: Cursor) -> DropModel:
     return DropModel(tuple(names), if_exists)
 
 
-def parse_alter(cursor: Cursor) -> RenameModel | StopTrial | AddTrial:
-    """``ALTER MODEL name RENAME TO new_name``, ``... STOP TRIAL n``, ``... ADD TRIAL (...) [FROM TRIAL n]``."""
+def parse_alter(cursor: Cursor) -> RenameModel | StopTrial | AddTrial | UseVersion | DropVersion:
+    """``ALTER MODEL name`` and ``RENAME TO new_name``, ``USE | DROP VERSION n``, ``STOP TRIAL n``, ``ADD TRIAL (...)``."""
     cursor.advance()
     cursor.expect("MODEL")
     if cursor.at("IF", "EXISTS"):
         cursor.not_supported("ALTER MODEL IF EXISTS", cursor.span(cursor.index, cursor.index + 2))
     name = cursor.model_name()
+    if cursor.accept("USE"):
+        return UseVersion(name, _parse_number(cursor, "VERSION"))
+    if cursor.accept("DROP"):
+        return DropVersion(name, _parse_number(cursor, "VERSION"))
     if cursor.accept("STOP"):
-        return StopTrial(name, _parse_trial(cursor))
+        return StopTrial(name, _parse_number(cursor, "TRIAL"))
     if cursor.accept("ADD"):
         return _parse_added(cursor, name)
     if not cursor.at("RENAME"):
-        hint = cursor.suggest(cursor.peek(), ("RENAME", "STOP", "ADD"))
-        cursor.unexpected("RENAME TO, STOP TRIAL or ADD TRIAL", hint)
+        hint = cursor.suggest(cursor.peek(), ("RENAME", "USE", "DROP", "STOP", "ADD"))
+        cursor.unexpected("RENAME TO, USE VERSION, DROP VERSION, STOP TRIAL or ADD TRIAL", hint)
     cursor.expect("RENAME", "TO")
     new_name = cursor.name("a new model name")
     if cursor.peek().is_symbol("."):
@@ -157,10 +177,10 @@ def parse_alter(cursor: Cursor) -> RenameModel | StopTrial | AddTrial:
     return RenameModel(name, new_name)
 
 
-def _parse_trial(cursor: Cursor) -> Sql:
-    """Read ``TRIAL n`` to the end of the statement."""
-    cursor.expect("TRIAL")
-    number = parse_amount(cursor, "the number of a trial")
+def _parse_number(cursor: Cursor, of: str) -> Sql:
+    """Read ``TRIAL n``, or another word and a number, to the end of the statement."""
+    cursor.expect(of)
+    number = parse_amount(cursor, f"the number of a {of.lower()}")
     cursor.expect_end()
     return number
 
@@ -172,7 +192,7 @@ def _parse_added(cursor: Cursor, name: QualifiedName) -> AddTrial:
     options = parse_options(cursor, "ADD TRIAL", example, example)
     span = cursor.span(low, cursor.index)
     if cursor.accept("FROM"):
-        return AddTrial(name, options, _parse_trial(cursor), span)
+        return AddTrial(name, options, _parse_number(cursor, "TRIAL"), span)
     cursor.expect_end("FROM TRIAL or the end of the statement")
     return AddTrial(name, options, span=span)
 
@@ -215,14 +235,3 @@ def parse_set(cursor: Cursor) -> SetOption:
     if len(items) > 1:
         cursor.fail("a setting takes one value", cursor.span(items[1][0], high))
     return SetOption(name, cursor.sql(low, items[0][1]))
-
-
-def reject_later(cursor: Cursor) -> NoReturn:
-    """Raise NotSupportedHere at a statement that belongs to a later version."""
-    words = []
-    for token in cursor.tokens:
-        words.append(token)
-        if token.word == "MODEL":
-            break
-    span = Span(words[0].start, words[-1].end)
-    cursor.not_supported(" ".join(token.word for token in words), span)

@@ -34,7 +34,7 @@ from grouplearn.sqltext import folded
 _GAP = rf"[{SPACES}]*+(?:--|/\*|"
 #: A statement without any of these pairs of words goes to DuckDB without further checks.
 _MAY_HAVE_OURS = re.compile(
-    rf"\b(?:show|desc|describe|evaluate|train|create)\b{_GAP}(?:models?|learners?|runs)\b"
+    rf"\b(?:show|desc|describe|evaluate|train|create)\b{_GAP}(?:models?|learners?|runs|functions)\b"
     rf"|or\b{_GAP}replace\b{_GAP}model\b)))",
     re.IGNORECASE,
 )
@@ -158,6 +158,8 @@ def _is_ours(outline: Outline, position: int, stop: int) -> bool:
     match outline.words[position : position + 2]:
         case ["SHOW", "MODELS" | "LEARNERS" | "RUNS"]:
             return stop == position + 2
+        case ["SHOW", "FUNCTIONS"]:
+            return outline.begins(position + 2, "OF")
         case ["DESCRIBE" | "DESC", "MODEL" | "LEARNER"]:
             return stop > position + 2 and outline.tokens[position + 2].is_identifier
     verb = outline.after_ctes(position) or position

@@ -19,11 +19,10 @@ from grouplearn.parser.manage import (
     parse_reset_calibration,
     parse_set,
     parse_show,
-    reject_later,
 )
 from grouplearn.parser.misspelt import explained, for_without_using, misspelt
 from grouplearn.parser.nested import parse_nested, prepared
-from grouplearn.parser.runs import parse_drop_run, parse_resume, parse_retry
+from grouplearn.parser.runs import parse_drop_run, parse_refresh, parse_resume, parse_retry
 from grouplearn.parser.statements import OurStatement, Passthrough, Statement
 from grouplearn.parser.train import parse_train
 from grouplearn.parser.transfer import parse_export, parse_import
@@ -121,7 +120,7 @@ def _parser_for(head: Sequence[Token]) -> _Parser | None:
         # train(...), train.x or train + 1 are expressions, and thus DuckDB's.
         return parse_train if len(head) == 1 or head[1].kind is not Kind.SYMBOL else None
     if words[0] == "EXPLAIN":
-        return parse_explain if _parser_for(head[explained(head) :]) is parse_train else None
+        return parse_explain if _parser_for(head[explained(head) :]) in (parse_train, parse_refresh) else None
     if words[:2] == ["RESET", "CALIBRATION"]:
         return None if _dotted(head, 2) else parse_reset_calibration
     if words[0] in ("SET", "RESET"):
@@ -148,7 +147,7 @@ def _parser_for_listing(head: Sequence[Token], words: list[str]) -> _Parser | No
     if len(words) < 2 or _dotted(head, 2):
         return None
     if words[0] == "SHOW":
-        return parse_show if words[1] in ("MODELS", "LEARNERS", "RUNS") else None
+        return parse_show if words[1] in ("MODELS", "LEARNERS", "RUNS") or words[1:3] == ["FUNCTIONS", "OF"] else None
     return parse_describe if words[1] in ("MODEL", "LEARNER") and len(words) > 2 else None
 
 
@@ -166,7 +165,7 @@ _BY_WORDS: dict[tuple[str, ...], _Parser] = {
     ("EVALUATE", "MODEL"): parse_evaluate,
     ("RESUME", "MODEL"): parse_resume,
     ("DROP", "RUN"): parse_drop_run,
-    ("REFRESH", "MODEL"): reject_later,
+    ("REFRESH", "MODEL"): parse_refresh,
     ("EXPORT", "MODEL"): parse_export,
     ("IMPORT", "MODEL"): parse_import,
 }

@@ -1,6 +1,7 @@
 """A statement back to text, in canonical form."""
 
 import re
+from collections.abc import Sequence
 from functools import singledispatch
 from typing import assert_never
 
@@ -14,7 +15,9 @@ from grouplearn.parser.statements import (
     DescribeModel,
     DropModel,
     DropRun,
+    DropVersion,
     EvaluateModel,
+    ExplainRefresh,
     ExplainTrain,
     ExportModel,
     Feature,
@@ -26,12 +29,14 @@ from grouplearn.parser.statements import (
     Option,
     Passthrough,
     QualifiedName,
+    RefreshModel,
     RenameModel,
     ResetCalibration,
     ResumeModel,
     RetryFailed,
     Search,
     SetOption,
+    ShowFunctions,
     ShowLearners,
     ShowModels,
     ShowRuns,
@@ -40,6 +45,7 @@ from grouplearn.parser.statements import (
     StopTrial,
     Target,
     TrainModel,
+    UseVersion,
     ValidateFolds,
     ValidateNone,
     ValidateRolling,
@@ -49,6 +55,7 @@ from grouplearn.parser.statements import (
 )
 
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CALLED = re.compile(r"[a-z_][a-z0-9_]*\([0-9.eE_+-]+\)")
 _BARE_LOWER = re.compile(r"[a-z_][a-z0-9_]*")
 _SOFT = frozenset({"if", "session", "local", "global"})
 
@@ -75,6 +82,11 @@ def _(statement: Nested) -> str:
 @render.register
 def _(statement: ShowModels) -> str:  # noqa: ARG001
     return "SHOW MODELS"
+
+
+@render.register
+def _(statement: ShowFunctions) -> str:
+    return f"SHOW FUNCTIONS OF {_qualified(statement.name)}"
 
 
 @render.register
@@ -108,8 +120,25 @@ def _(statement: RetryFailed) -> str:
 
 
 def _with(statement: ResumeModel | RetryFailed) -> str:
-    given = ", ".join(_option(option, "=") for option in statement.options)
-    return _qualified(statement.name) + (f" WITH ({given})" if given else "")
+    return _qualified(statement.name) + _options(statement.options)
+
+
+def _options(options: tuple[Option, ...]) -> str:
+    given = ", ".join(_option(option, "=") for option in options)
+    return f" WITH ({given})" if given else ""
+
+
+@render.register
+def _(statement: ExplainRefresh) -> str:
+    return f"EXPLAIN {render(statement.refresh)}"
+
+
+@render.register
+def _(statement: RefreshModel) -> str:
+    clauses = (("FROM", statement.source), ("WHERE", statement.where), ("SINCE", statement.since))
+    written = "".join(f" {word} {clause.text}" for word, clause in clauses if clause is not None)
+    kept = " ON WORSE KEEP" if statement.keeps_better else ""
+    return f"REFRESH MODEL {_qualified(statement.name)}{written}{kept}{_options(statement.options)}"
 
 
 @render.register
@@ -133,6 +162,16 @@ def _(statement: StopTrial) -> str:
 
 
 @render.register
+def _(statement: UseVersion) -> str:
+    return f"ALTER MODEL {_qualified(statement.name)} USE VERSION {statement.version.text}"
+
+
+@render.register
+def _(statement: DropVersion) -> str:
+    return f"ALTER MODEL {_qualified(statement.name)} DROP VERSION {statement.version.text}"
+
+
+@render.register
 def _(statement: AddTrial) -> str:
     given = ", ".join(_option(option, "=") for option in statement.options)
     parent = f" FROM TRIAL {statement.parent.text}" if statement.parent else ""
@@ -150,6 +189,8 @@ def _(statement: EvaluateModel) -> str:
 def _(statement: ExportModel) -> str:
     options = [
         *([f"FORMAT {statement.format.value}"] if statement.format else ()),
+        *([f"DIALECT {statement.dialect.value}"] if statement.dialect else ()),
+        *([f"SOURCE {statement.source.text.strip()}"] if statement.source else ()),
         *(["OVERWRITE"] if statement.overwrite else ()),
     ]
     written = f" ({', '.join(options)})" if options else ""
@@ -211,7 +252,7 @@ def _clauses(train: TrainModel) -> list[str]:
     if train.series_by:
         clauses.append(f"SERIES BY {train.series_by.text.text}")
     if train.features:
-        clauses.append(f"FEATURES ({', '.join(map(_feature, train.features))})")
+        clauses.append(f"FEATURES {_features(train.features)}")
     clauses.append(f"FROM {train.source.text}")
     if train.where:
         clauses.append(f"WHERE {train.where.text}")
@@ -226,7 +267,7 @@ def _clauses(train: TrainModel) -> list[str]:
     if train.refit:
         clauses.append("REFIT")
     if train.metric:
-        clauses.append(f"OPTIMIZE {_own(train.metric)}")
+        clauses.append(f"OPTIMIZE {_metric(train.metric)}")
     if train.keep:
         clauses.append(_keep(train.keep))
     if train.within:
@@ -247,7 +288,14 @@ def _target(target: Target) -> str:
     return f"PREDICT {target.expression.text}{alias}"
 
 
+def _features(features: Sequence[Feature]) -> str:
+    items = ", ".join(map(_feature, features))
+    return items if len(features) == 1 and features[0].is_auto else f"({items})"
+
+
 def _feature(feature: Feature) -> str:
+    if feature.auto_except is not None:
+        return f"AUTO EXCEPT ({', '.join(map(_name, feature.auto_except))})" if feature.auto_except else "AUTO"
     parts = [argument.text for argument in feature.arguments]
     parts += [_option(option, ":=") for option in feature.options]
     text = ", ".join(parts)
@@ -309,6 +357,11 @@ def _qualified(name: QualifiedName) -> str:
 def _name(name: Name, bare: re.Pattern[str] = _BARE) -> str:
     is_bare = bare.fullmatch(name.value) and name.value.lower() not in RESERVED | _SOFT
     return name.value if is_bare else sqltext.identifier(name.value)
+
+
+def _metric(name: Name) -> str:
+    """Return a metric, which may be called with a number."""
+    return name.value if _CALLED.fullmatch(name.value) else _own(name)
 
 
 def _own(name: Name) -> str:

@@ -109,14 +109,21 @@ class Target:
 class Feature:
     """One FEATURES item: ``encoder(arg, ..., option := value)``, or a plain SQL expression when ``encoder`` is None.
 
-    A plain item has exactly one argument, which may be ``*``, ``* EXCLUDE (...)`` or ``COLUMNS(...)``.
+    A plain item has exactly one argument, which may be ``*``, ``* EXCLUDE (...)`` or ``COLUMNS(...)``. ``AUTO EXCEPT (a, b)``
+    has the argument ``AUTO`` and the names after EXCEPT as ``auto_except``, which is None for all other items.
     """
 
     arguments: tuple[Sql, ...]
     encoder: Name | None = None
     options: tuple[Option, ...] = ()
     alias: Name | None = None
+    auto_except: tuple[Name, ...] | None = None
     span: Span = field(default=NO_SPAN, compare=False)
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether its features are chosen from the columns."""
+        return self.auto_except is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +294,13 @@ class ShowModels:
 
 
 @dataclass(frozen=True, slots=True)
+class ShowFunctions:
+    """``SHOW FUNCTIONS OF model``: its views and macros."""
+
+    name: QualifiedName
+
+
+@dataclass(frozen=True, slots=True)
 class ShowLearners:
     """``SHOW LEARNERS``."""
 
@@ -331,6 +345,29 @@ class RetryFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class RefreshModel:
+    """``REFRESH MODEL name [FROM source] [WHERE predicate] [SINCE time] [ON WORSE KEEP] [WITH (...)]``: train a model further.
+
+    ``source`` has new rows; without it the rows of the model's own FROM are compared with those of before. ``since`` is an
+    expression for the time of a row: rows later than the stored watermark are new.
+    """
+
+    name: QualifiedName
+    source: Sql | None = None
+    where: Sql | None = None
+    since: Sql | None = None
+    keeps_better: bool = False
+    options: tuple[Option, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainRefresh:
+    """``EXPLAIN REFRESH MODEL ...``: what would be read and trained, and in what time."""
+
+    refresh: RefreshModel
+
+
+@dataclass(frozen=True, slots=True)
 class ShowRuns:
     """``SHOW RUNS``: the durable runs of this database that are not finished."""
 
@@ -370,6 +407,22 @@ class AddTrial:
 
 
 @dataclass(frozen=True, slots=True)
+class UseVersion:
+    """``ALTER MODEL name USE VERSION 2``: the model's names mean that version."""
+
+    name: QualifiedName
+    version: Sql
+
+
+@dataclass(frozen=True, slots=True)
+class DropVersion:
+    """``ALTER MODEL name DROP VERSION 2``."""
+
+    name: QualifiedName
+    version: Sql
+
+
+@dataclass(frozen=True, slots=True)
 class EvaluateModel:
     """``EVALUATE MODEL name [AT EVERY LEVEL] ON table | (query) [WHERE predicate]``.
 
@@ -385,12 +438,15 @@ class EvaluateModel:
 
 @dataclass(frozen=True, slots=True)
 class ExportModel:
-    """``EXPORT MODEL name TO 'dir' [(FORMAT f [, OVERWRITE])]``; ``format`` is None for native."""
+    """``EXPORT MODEL name TO 'dir' [(FORMAT f [, DIALECT d [, SOURCE 't']] [, OVERWRITE])]``; ``format`` is None for native,
+    ``dialect`` for DuckDB."""
 
     name: QualifiedName
     directory: Sql
     format: Name | None = None
     overwrite: bool = False
+    dialect: Name | None = None
+    source: Sql | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,7 +467,7 @@ class SetOption:
     value: Sql | None
 
 
-Listing = ShowModels | ShowLearners | ShowRuns | DescribeModel | DescribeLearner | EvaluateModel
+Listing = ShowModels | ShowFunctions | ShowLearners | ShowRuns | DescribeModel | DescribeLearner | EvaluateModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,17 +491,22 @@ OurStatement = (
     | Calibrate
     | ResetCalibration
     | ShowModels
+    | ShowFunctions
     | ShowLearners
     | DescribeModel
     | DescribeLearner
     | DropModel
     | ResumeModel
+    | RefreshModel
+    | ExplainRefresh
     | RetryFailed
     | ShowRuns
     | DropRun
     | RenameModel
     | StopTrial
     | AddTrial
+    | UseVersion
+    | DropVersion
     | EvaluateModel
     | ExportModel
     | ImportModel
@@ -471,4 +532,4 @@ def sql_of(part: object) -> Iterator[str]:
                 yield from sql_of(getattr(part, entry.name))
 
 
-_NO_EXPRESSION = ((TrainModel, "source"), (GroupBy, "text"))
+_NO_EXPRESSION = ((TrainModel, "source"), (RefreshModel, "source"), (GroupBy, "text"))

@@ -267,7 +267,13 @@ def _parse_refit(cursor: Cursor) -> Name:
 
 
 def _parse_optimize(cursor: Cursor) -> Name:
-    return cursor.own_name("a metric")
+    name = cursor.own_name("a metric")
+    if not cursor.peek().is_symbol("("):
+        return name
+    low, high = cursor.open_bracket("a metric")
+    if high != low + 1 or cursor.tokens[low].kind is not Kind.NUMBER:
+        cursor.fail(f"{name.value} takes a number", Span(name.span.start, cursor.tokens[high].end))
+    return Name(f"{name.value}({cursor.tokens[low].text})", Span(name.span.start, cursor.tokens[high].end))
 
 
 def _parse_keep(cursor: Cursor) -> Keep:

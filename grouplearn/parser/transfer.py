@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from grouplearn.parser.lexer.cursor import Cursor
 from grouplearn.parser.lexer.tokens import Kind, Token, unquote
@@ -10,10 +11,16 @@ from grouplearn.parser.statements import ExportModel, ImportModel, Name, Sql
 from grouplearn.parser.train import parse_amount
 
 _EXAMPLE = "For example (FORMAT onnx, OVERWRITE)."
+_OPTIONS = ("FORMAT", "DIALECT", "SOURCE", "OVERWRITE")
+_EXAMPLES = {
+    "FORMAT": _EXAMPLE,
+    "DIALECT": "For example (FORMAT sql, DIALECT 'postgres').",
+    "SOURCE": "For example (FORMAT sql, DIALECT 'postgres', SOURCE 'shop.orders').",
+}
 
 
 def parse_export(cursor: Cursor) -> ExportModel:
-    """``EXPORT MODEL name TO 'dir' [(FORMAT f [, OVERWRITE])]``."""
+    """``EXPORT MODEL name TO 'dir' [(FORMAT f [, DIALECT d [, SOURCE 't']] [, OVERWRITE])]``."""
     cursor.expect("EXPORT", "MODEL")
     name = cursor.model_name()
     cursor.expect("TO", hint="For example EXPORT MODEL m TO 'directory' (FORMAT onnx).")
@@ -21,9 +28,9 @@ def parse_export(cursor: Cursor) -> ExportModel:
     if not cursor.peek().is_symbol("("):
         cursor.expect_end("options in brackets or the end of the statement")
         return ExportModel(name, directory)
-    chosen, overwrite = _parse_export_options(cursor)
+    options = _parse_export_options(cursor)
     cursor.expect_end()
-    return ExportModel(name, directory, chosen, overwrite)
+    return ExportModel(name, directory, **options)
 
 
 def parse_import(cursor: Cursor) -> ImportModel:
@@ -53,33 +60,43 @@ def _parse_directory(cursor: Cursor) -> Sql:
     return parse_amount(cursor, "a directory")
 
 
-def _parse_export_options(cursor: Cursor) -> tuple[Name | None, bool]:
+def _parse_export_options(cursor: Cursor) -> dict[str, Any]:
+    """Read the options, and return them by the names of the statement's fields."""
     low, high = cursor.open_bracket("the directory")
     if low == high:
         cursor.fail("the options are empty", cursor.span(low - 1, high + 1), _EXAMPLE)
-    chosen: Name | None = None
-    overwrite: bool | None = None
+    found: dict[str, Any] = {}
     for start, stop in cursor.items(low, high):
         option = cursor.tokens[start]
-        if option.word not in ("FORMAT", "OVERWRITE"):
-            hint = cursor.suggest(option, ("FORMAT", "OVERWRITE")) or "The options are FORMAT and OVERWRITE."
+        if option.word not in _OPTIONS:
+            hint = cursor.suggest(option, _OPTIONS) or f"The options are {', '.join(_OPTIONS)}."
             cursor.fail(f'"{option.text}" is not an option of EXPORT MODEL', option, hint)
-        if (chosen if option.word == "FORMAT" else overwrite) is not None:
+        field = option.word.lower()
+        if field in found:
             cursor.fail(f"{option.word} is given twice", option)
-        values = cursor.tokens[start + 1 : stop]
-        if option.word == "FORMAT":
-            chosen = _parse_format(cursor, option, values)
+        if option.word == "OVERWRITE":
+            found[field] = _parse_overwrite(cursor, cursor.tokens[start + 1 : stop])
+        elif option.word == "SOURCE":
+            found[field] = _parse_source(cursor, start, stop)
         else:
-            overwrite = _parse_overwrite(cursor, values)
-    return chosen, bool(overwrite)
+            found[field] = _parse_word(cursor, option, cursor.tokens[start + 1 : stop])
+    return found
 
 
-def _parse_format(cursor: Cursor, option: Token, values: Sequence[Token]) -> Name:
+def _parse_word(cursor: Cursor, option: Token, values: Sequence[Token]) -> Name:
+    """Read a word, which may be in single quotes."""
     if len(values) != 1:
-        cursor.fail("FORMAT takes one word", values[1] if values else option, _EXAMPLE)
+        cursor.fail(f"{option.word} takes one word", values[1] if values else option, _EXAMPLES[option.word])
     value = values[0]
     word = value.text.strip("'") if value.kind is Kind.STRING else unquote(value)
     return Name(word.lower(), value.span)
+
+
+def _parse_source(cursor: Cursor, start: int, stop: int) -> Sql:
+    """Read a string or a parameter."""
+    if stop == start + 1:
+        cursor.fail("SOURCE takes the name of a table in single quotes", cursor.tokens[start], _EXAMPLES["SOURCE"])
+    return cursor.sql(start + 1, stop)
 
 
 def _parse_overwrite(cursor: Cursor, values: Sequence[Token]) -> bool:

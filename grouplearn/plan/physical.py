@@ -307,7 +307,9 @@ def _widened(bound: BoundTrain, stats: Statistics) -> BoundTrain:
     items = []
     for entry, categories in zip(bound.items, stats.categories, strict=True):
         item, encoder = entry.stored.item, encoder_of(entry.stored.item)
-        name = widened(encoder, categories).name if encoder.per_category else encoder.name
+        name = (
+            widened(encoder, categories).name if encoder.per_category and encoder.rest(item) is None else encoder.name
+        )
         items.append(replace(entry, stored=replace(entry.stored, item=replace(item, encoder=name))))
     return replace(bound, items=tuple(items))
 
@@ -424,9 +426,12 @@ def definition(physical: PhysicalPlan, statement: str) -> ModelDefinition:
         missing_group=bound.statement.missing_group or "parent",
         seed=bound.options.training.seed,
         keep_best=bound.keep_best,
+        keep_versions=bound.options.storage.keep_versions,
         null_label=bound.statement.null_label or "skip",
         group_failure=bound.statement.group_failure or "keep",
         weight_sql=bound.weight_sql,
         refit=bound.refit or bound.holdout.split.folds > 0,
         series=tuple(key.stored for key in bound.series.keys) if bound.series else (),
+        calibrate=bound.options.training.calibrate,
+        held_out=None if bound.held_out is None else tuple(key.stored for key in bound.held_out),
     )

@@ -77,11 +77,13 @@ def rows_of(checker: SqlChecker, bound: BoundTrain, stats: Statistics, groups: S
 
 def numbered(every: Sequence[GroupCount], read: Sequence[Group]) -> tuple[Group, ...]:
     """Return all groups by their numbers in the plan; those that were not read have no rows."""
-    rows = {(group.level, group.keys): group.ranges for group in read}
-    return tuple(
-        Group(number, group.level, group.keys, rows.get((group.level, group.keys), ()))
-        for number, group in enumerate(every)
-    )
+    rows = {(group.level, group.keys): group for group in read}
+
+    def group(number: int, counted: GroupCount) -> Group:
+        found = rows.get((counted.level, counted.keys))
+        return Group(number, counted.level, counted.keys, ()) if found is None else replace(found, id=number)
+
+    return tuple(itertools.starmap(group, enumerate(every)))
 
 
 def changed(stored: ModelDefinition, now: ModelDefinition) -> str | None:
@@ -101,6 +103,21 @@ def differing(stored: ModelDefinition, now: ModelDefinition) -> str | None:
         ("label", (stored.target_sql, stored.label_type), (now.target_sql, now.label_type)),
     )
     return next((what for what, old, new in compared if old != new), None)
+
+
+def differences(stored: ModelDefinition, now: ModelDefinition) -> str:
+    """Return a line on the keys, the label and the features that two statements do not share."""
+    found = [
+        f"{new.name} is {new.type}, not {old.type}"
+        for old, new in zip(stored.keys, now.keys, strict=False)
+        if old.name == new.name and old.type != new.type
+    ]
+    if stored.label_type != now.label_type:
+        found.append(f"the label is {now.label_type}, not {stored.label_type}")
+    known = set(map(_identity_of, stored.items))
+    features = [entry.item.name for entry in now.items if _identity_of(entry) not in known]
+    found += [f"feature {name} has another type or encoder" for name in features[:3]]
+    return "\n" + "; ".join(found) if found else ""
 
 
 def stored_as(bound: BoundTrain, stored: ModelDefinition) -> BoundTrain:

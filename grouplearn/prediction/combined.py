@@ -17,7 +17,7 @@ from grouplearn.catalog.schema import table
 from grouplearn.catalog.views import JUDGED, KEYS, LEVEL
 from grouplearn.models.definition import ROW, ModelDefinition
 from grouplearn.models.forms.routed import GROUP, ROUTED, SHOWN, CatalogTables, routed_cte, rows_cte
-from grouplearn.models.outputs.output import Endpoint
+from grouplearn.models.outputs.output import EXPLAIN, Endpoint
 from grouplearn.prediction.macro import Rows, database_prefix, endpoint_query, parameters_of
 from grouplearn.sqltext import identifier, literal
 
@@ -86,6 +86,11 @@ def macro_sql(members: Sequence[StoredModel], name: str, endpoint: Endpoint, dat
         ),
     ]
     predicted = " UNION ALL ".join(f"FROM ({query})" for query in queries)
+    if endpoint == EXPLAIN:
+        numbered = f"SELECT * EXCLUDE ({_NUMBER}) REPLACE ({_NUMBER} AS row_number) FROM ({predicted})"
+        return head, f"WITH {', '.join(ctes)} {numbered} ORDER BY row_number ASC, abs(contribution) DESC"
+    if endpoint.judges:
+        return head, f"WITH {', '.join(ctes)} {predicted}"
     return head, f"WITH {', '.join(ctes)} SELECT * EXCLUDE ({_NUMBER}) FROM ({predicted}) ORDER BY {_NUMBER} ASC"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,8 @@ import numpy.typing as npt
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.dataset import FloatArray
 from grouplearn.data.encoders import DENSE_COLUMNS, FittedItem
+from grouplearn.data.encoding.categories.target import encodings
+from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.kernels.library import RowRuns
 from grouplearn.kernels.scoring import Encoders, LinearModels, Link, linked
 from grouplearn.kernels.trees import Forests
@@ -31,6 +33,8 @@ class CompiledModel:
     link: Link
     #: Where the values of arrays are, which the encoders leave as they are.
     arrays: tuple[slice, ...]
+    #: The encodings of categories that are numbers, by the place in a line.
+    encodings: Mapping[int, _Encodings]
 
     @classmethod
     def of(cls, definition: ModelDefinition, groups: Sequence[GroupModel], layout: Layout) -> CompiledModel | None:
@@ -45,15 +49,38 @@ class CompiledModel:
         arrays = tuple(slice(start, start + item.buckets) for start, item in items if item.kind == "array")
         encoders = _encoders(definition, [group.fitted for group in groups], finite=not form.handles_missing)
         models, link = found
-        return cls(encoders, models, link, arrays)
+        encodings = {
+            start: _Encodings([group.fitted[number] for group in groups])
+            for number, (start, entry) in enumerate(zip(layout.starts, definition.items, strict=True))
+            if encoder_of(entry.item).learns_labels
+        }
+        return cls(encoders, models, link, arrays, encodings)
 
     def predict(self, x: FloatArray, group: Codes) -> FloatArray:
         """Return the predictions of lines ``x``, which are changed: values (n, 1) or probabilities (n, classes), NaN if
         none."""
         self.encoders.encode(x, group)
+        for start, own in self.encodings.items():
+            x[:, start] = own.of(group, x[:, start])
         for values in self.arrays if self.encoders.finite else ():
             x[:, values][np.isinf(x[:, values])] = np.nan
         return linked(self.models.scores(x, group), self.link)
+
+
+class _Encodings:
+    """The numbers of an item's categories in several groups."""
+
+    def __init__(self, fitted: Sequence[FittedItem]) -> None:
+        own = [encodings(each) for each in fitted]
+        self._ends = np.cumsum([len(each) for each in own])
+        self._values = np.concatenate([*own, [np.nan]])
+
+    def of(self, group: Codes, place: FloatArray) -> FloatArray:
+        """Return the number of each row's category, given its place (NaN: none) in its group's list (-1: no group)."""
+        last = self._ends[group] - 1
+        first = np.concatenate([[0], self._ends[:-1]])[group]
+        at = np.where(np.isnan(place), last, first + np.nan_to_num(place).astype(np.int64))
+        return np.asarray(self._values[np.where(group < 0, len(self._values) - 1, at)])
 
 
 @dataclass(frozen=True, slots=True)

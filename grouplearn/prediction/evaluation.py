@@ -26,6 +26,7 @@ from grouplearn.models.forms.routed import (
     Extra,
     PredictedRows,
     evaluated_row,
+    label_sql,
     level_names,
     level_sql,
     routed_cte,
@@ -68,7 +69,7 @@ def evaluate_sql(
     if level is not None:
         definition = replace(definition, missing_group="parent")
     family = definition.family
-    judged = family.judged(_asked(definition))
+    judged = family.judged(asked_of(definition))
     extras: tuple[Extra, ...] = _extras(definition, weighted=weighted)
     rows = source_rows(source, where)
     asked = asks_predict(model) if level is None else None
@@ -79,7 +80,8 @@ def evaluate_sql(
     predicted = form.select(PredictedRows(definition, known, partial(_table, catalog, level), rows, extras))
     predicted = _moved(predicted) if own else predicted
     others = (each.name for each in family.metrics if not each.row_loss)
-    chosen = dict.fromkeys((*definition.metrics, *others))
+    shown = (name for name in definition.metrics if not family.named(name).is_threshold)
+    chosen = dict.fromkeys((*shown, *others))
     columns = [
         *definition.key_columns("g.keys"),
         ("model_level", level_sql(definition, "g.level")),
@@ -92,7 +94,7 @@ def evaluate_sql(
     groups = f"(SELECT * FROM {table(catalog, 'groups')} WHERE model = '{model.id}'::UUID)"
     metrics = ", ".join(f"{family.named(name).sql} AS {name}" for name in chosen)
     return (
-        f"WITH predicted AS ({predicted}), {_known(_rows(definition, groups, judged), weighted)}, {judged.sums},"
+        f"WITH predicted AS ({predicted}), {_known(_rows(model, groups, judged), weighted)}, {judged.sums},"
         f" measured AS (SELECT id, n_rows, n_skipped, total * unit AS weight, {metrics} FROM judged)"
         f" SELECT {select_list(columns)} FROM measured AS m LEFT JOIN {groups} AS g ON g.group_id = m.id{_own_means(definition)}"
         " ORDER BY g.level ASC NULLS LAST, m.id ASC NULLS LAST"
@@ -155,13 +157,13 @@ def labels_sql(definition: ModelDefinition, source: str, where: str | None = Non
     known = (definition.target_sql or "").join(as_text_of(definition.label_type or ""))
     return (
         f"SELECT count({TARGET}), count(known), min({TARGET})"
-        f" FROM (SELECT {_label(definition)} AS {TARGET}, {known} AS known FROM {source_rows(source, where)} AS {ROW})"
+        f" FROM (SELECT {label_sql(definition)} AS {TARGET}, {known} AS known FROM {source_rows(source, where)} AS {ROW})"
     )
 
 
 def _extras(definition: ModelDefinition, *, weighted: bool) -> tuple[Extra, Extra]:
     """Return the SQL of a row's label and weight."""
-    target = Extra(TARGET, _label(definition))
+    target = Extra(TARGET, label_sql(definition))
     weight = f"CAST(({definition.weight_sql}\n) AS DOUBLE)" if weighted else "1.0::DOUBLE"
     return target, Extra(_WEIGHT, weight)
 
@@ -182,15 +184,6 @@ def source_rows(source: str, where: str | None) -> str:
     return f"(SELECT * FROM {source}\nWHERE {condition_of_all(leaves_out_rows(source))}{condition})"
 
 
-def _label(definition: ModelDefinition) -> str:
-    """Return the SQL of the label: a number, or a class as text, also for values that are none of its type. NULL if there
-    is none."""
-    if not definition.label.has_classes:
-        return f"CAST(({definition.target_sql}\n) AS DOUBLE)" if definition.label.is_number else "NULL"
-    known = (definition.target_sql or "").join(as_text_of(definition.label_type or ""))
-    return uncollated(f"coalesce({known}, CAST(({definition.target_sql}\n) AS VARCHAR))", "VARCHAR")
-
-
 def _known(rows: str, weighted: bool) -> str:
     """Return the CTE ``known``: group ``id``, weight ``w``, what the metrics need, and ``ok``: whether all of it is known.
 
@@ -205,13 +198,23 @@ def _known(rows: str, weighted: bool) -> str:
     )
 
 
-def _rows(definition: ModelDefinition, groups: str, judged: Judged) -> str:
+def _rows(model: StoredModel, groups: str, judged: Judged) -> str:
     """Return the SELECT behind ``_known``, with the original weights."""
+    definition = model.definition
     own = {_own(place): sql for place, sql in enumerate(definition.output.measured.values())}
     columns = ", ".join(f"{sql} AS {name}" for name, sql in {**judged.row, **own}.items())
     ok = f"{judged.known} AND coalesce({_WEIGHT} > 0 AND isfinite({_WEIGHT}), false)"
     joined = f" LEFT JOIN {groups} AS g ON g.group_id = {GROUP}" if definition.label.has_classes else ""
+    if judged.vectors:
+        joined += f" LEFT JOIN ({_of_vectors(model, judged)}) AS v ON v.group_id = {GROUP}"
     return f"SELECT {GROUP} AS id, {columns}, {_WEIGHT} AS w, {ok} AS ok FROM predicted{joined}"
+
+
+def _of_vectors(model: StoredModel, judged: Judged) -> str:
+    """Return the query of what metrics need of each group's vectors."""
+    columns = ", ".join(f"{sql} AS {name}" for name, sql in judged.vectors.items())
+    factors = table(model.location.catalog, "factors")
+    return f"SELECT group_id, {columns} FROM {factors} WHERE model = '{model.id}'::UUID GROUP BY group_id"
 
 
 def _own(place: int) -> str:
@@ -230,7 +233,7 @@ def _own_means(definition: ModelDefinition) -> str:
     return f" LEFT JOIN (SELECT id, {means} FROM known GROUP BY id) AS o ON o.id IS NOT DISTINCT FROM m.id"
 
 
-def _asked(definition: ModelDefinition) -> Asked:
+def asked_of(definition: ModelDefinition) -> Asked:
     """Return what to measure; losses depend only on hyperparameters that all configs share."""
     prediction = uncollated("prediction".join(as_text(definition.label_type or "")), "VARCHAR")
     try:
@@ -239,4 +242,6 @@ def _asked(definition: ModelDefinition) -> Asked:
         flaw = f"{error} has no number, and a metric needs it"
         raise damaged(definition.catalog, definition.name, "configs", flaw) from None
     of_rows = {loss.name: loss_sql(loss) for loss in losses}
-    return Asked(definition.classes, definition.label.scores_classes, prediction, of_rows)
+    levels = [definition.family.named(name) for name in definition.metrics]
+    further = tuple(each for each in levels if each.of_ranked is not None)
+    return Asked(definition.classes, definition.label.scores_classes, prediction, of_rows, further)

@@ -37,12 +37,17 @@ def load_groups(
     catalog, where = model.location.catalog, f"'{model.id}'::UUID"
     refuse_invalid_rows(con, model, ("models", "groups", "artifacts"))
     some = "" if only is None else f" AND g.group_id IN ({', '.join(map(str, only))})"
+    threshold, trials = "NULL", ""
+    if model.definition.threshold_metric:
+        threshold = model.definition.threshold_sql("t.")
+        best = f"t.model = {where} AND t.group_id = g.group_id AND t.config = g.best"
+        trials = f" LEFT JOIN {table(catalog, 'trials')} AS t ON {best}"
     sql = (
-        f"SELECT {_numbers(model)}, g.group_id, g.level, g.keys, g.fills, g.centers, g.scales, g.categories, g.classes,"
-        " a.format, a.content, a.sha256"
+        f"SELECT {_numbers(model)}, g.group_id, g.best, {threshold}, g.level, g.keys, g.fills, g.centers, g.scales,"
+        " g.categories, g.category_values, g.classes, g.calibration, a.format, a.content, a.sha256"
         f" FROM {table(catalog, 'groups')} AS g LEFT JOIN {table(catalog, 'artifacts')} AS a"
         f" ON a.model = {where} AND a.group_id = g.group_id AND a.config = g.best"
-        f" WHERE g.model = {where} AND g.best IS NOT NULL{some} ORDER BY g.group_id ASC"
+        f"{trials} WHERE g.model = {where} AND g.best IS NOT NULL{some} ORDER BY g.group_id ASC"
     )
     found = con.sql(sql).to_arrow_table()
     numbers, columns = _numbers_of(found), found.columns[_NUMBERS:]
@@ -54,24 +59,43 @@ def load_groups(
     with_weights = form_of(definition).has_one_weight_per_column
     learner = learner_named(definition.learner) if is_known(definition.learner) else None
     for row, values in enumerate(zip(*plain, strict=True)):
-        number, level, keys, fills, centers, scales, categories, classes, kind, content, digest = values
+        (number, best, threshold, level, keys, *encoders, classes, calibration, kind, content, digest) = values
         weights, intercept, *wide = (column[row] for column in numbers)
         stored = artifacts.StoredArtifact(kind, weights, intercept, content, digest, *wide)
         fitted = tuple(
-            FittedItem(entry.item, fill, center, scale, tuple(texts))
-            for entry, fill, center, scale, texts in zip(
-                definition.items, fills, centers, scales, categories, strict=True
-            )
+            FittedItem(entry.item, fill, center, scale, tuple(texts), values=np.array(numbers, np.float64).tobytes())
+            for entry, fill, center, scale, texts, numbers in zip(definition.items, *encoders, strict=True)
         )
         named = _named(model, keys)
         artifact = artifacts.restore(stored, named)
         if with_weights:
             artifact, fitted = artifacts.with_columns(stored, artifact, fitted, named)
-        groups.append(GroupModel(number, level, tuple(keys), fitted, tuple(classes or ()), artifact))
+        groups.append(
+            GroupModel(
+                number,
+                level,
+                tuple(keys),
+                fitted,
+                tuple(classes or ()),
+                artifact,
+                best,
+                0.5 if threshold is None else threshold,
+                None if calibration is None else (tuple(calibration[0]), tuple(calibration[1])),
+            )
+        )
     if learner is not None:
-        models = [(_problem(definition, group.fitted, group.classes), group.artifact) for group in groups]
+        models = [(problem_of_model(definition, group.fitted, group.classes), group.artifact) for group in groups]
         artifacts.refuse_misfits(learner, models, lambda place: _named(model, groups[place].keys))
     return groups
+
+
+def read_profiles(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Any:
+    """Return the rows of ``profiles`` of a model whose explanations need them, None of others."""
+    if not form_of(model.definition).explains_by_means:
+        return None
+    refuse_invalid_rows(con, model, ("profiles",))
+    own = f"{table(model.location.catalog, 'profiles')} WHERE model = '{model.id}'::UUID"
+    return con.sql(f"SELECT group_id, item, n_rows, n_missing, mean, categories, counts FROM {own}").to_arrow_table()
 
 
 def refuse_damaged_weights(con: duckdb.DuckDBPyConnection, model: StoredModel) -> None:
@@ -93,7 +117,7 @@ def _named(model: StoredModel, keys: Sequence[str | None]) -> str:
     return f'model "{model.location.name}", group {list(keys)!r}'
 
 
-def _problem(definition: ModelDefinition, fitted: Sequence[FittedItem], classes: Sequence[int]) -> Problem:
+def problem_of_model(definition: ModelDefinition, fitted: Sequence[FittedItem], classes: Sequence[int]) -> Problem:
     """Return the problem of a group's model."""
     width, length = sum(widths_of(fitted)), definition.label_length or 1
     return Problem(definition.label, width, len(classes), label_length=length)

@@ -11,6 +11,7 @@ import duckdb
 from grouplearn.catalog.checks.trust import other_name
 from grouplearn.catalog.records import StoredModel
 from grouplearn.errors import Error
+from grouplearn.extract.streams.keeping import files_of
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import TrainModel, sql_of
 from grouplearn.prediction.prediction import predictor_for
@@ -46,7 +47,7 @@ def _statement(con: duckdb.DuckDBPyConnection, stored: StoredModel) -> TrainMode
     guard = predictor_for(con).guard
     try:
         train = next(iter(parse(definition.statement)))
-        if not isinstance(train, TrainModel):
+        if not isinstance(train, TrainModel) or any(files_of(train)):
             return None
         guard.admit(con, definition)
         guard.admit_statement(con, definition, train.source.text, sql_of(train))

@@ -10,24 +10,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grouplearn.catalog.checks.tables import SCHEMA
-from grouplearn.catalog.predicting_connections import PREDICTION
+from grouplearn.catalog.predicting_connections import EXPLANATION, PREDICTION
 from grouplearn.catalog.records import ModelDefinition, StoredModel
 from grouplearn.models.definition import ROW
+from grouplearn.models.forms.explained import VALUES, explained_by_function, long_rows, values_sql
 from grouplearn.models.forms.form import function_select
 from grouplearn.models.forms.routed import (
+    CatalogTables,
     Extra,
     ModelTables,
     PredictedRows,
     database_parameter,
     evaluated_row,
+    label_sql,
     threshold_parameter,
 )
 from grouplearn.models.metrics.metric import TARGET
-from grouplearn.models.outputs.output import PLACE, SOURCE, Endpoint
+from grouplearn.models.outputs.output import PERMUTATION, PLACE, SOURCE, Endpoint
+from grouplearn.prediction.permutation import permutation_sql
 from grouplearn.sqltext import identifier, literal, qualified
 
 #: The function that predicts evaluated rows; a connection without our functions lacks it.
 _FUNCTION = "grouplearn_predictions"
+#: The one that explains them.
+_EXPLAINING = "grouplearn_explain"
 _CALLED, _PLAIN = "__grouplearn_called", "__grouplearn_plain"
 
 
@@ -55,21 +61,21 @@ class Rows:
 def endpoint_query(model: StoredModel, endpoint: Endpoint, database: str | None, rows: Rows) -> str:
     """Return the query of an endpoint's macro; ``database`` as in ``macro_sql``."""
     definition, form, relation = model.definition, model.form, rows.relation
-    if form.reason and endpoint.predicts:  # which finds its tables by itself
+    if endpoint == PERMUTATION:
+        return _permuted(model, database, rows)
+    if endpoint.explains:
+        return _explained(model, endpoint, database, rows)
+    place = database_prefix(definition, database)
+    tables = _tables(place, rows)
+    own = ModelTables(definition, model.id, tables)
+    if form.reason and endpoint.predicts:  # the function finds its tables by itself
         given = _given(definition)
         call = f"predict({given} ELSE '' END || {literal(model.id)}, {ROW})"
         called = function_select(definition, call, relation, beside(endpoint, definition))
         predicted = _called_or_plain(called, _refused(definition, form.reason, endpoint, relation), "predict")
-        return answered(endpoint, ModelTables(definition, model.id, str), predicted)
-    place = database_prefix(definition, database)
-
-    def tables(table_name: str) -> str:
-        found = f"query_table({place} || {literal(qualified(SCHEMA, table_name))})"
-        return rows.groups.format(found) if table_name == "groups" else found
-
-    own = ModelTables(definition, model.id, tables)
+        return answered(endpoint, own, predicted)
     if not endpoint.predicts:
-        return answered(endpoint, own, "")
+        return answered(endpoint, own, relation)
     extras = beside(endpoint, definition)
     plain = form.select(PredictedRows(definition, model.id, tables, relation, extras))
     if not form.is_slow:
@@ -77,6 +83,50 @@ def endpoint_query(model: StoredModel, endpoint: Endpoint, database: str | None,
     call = f"{_FUNCTION}({place} || {literal(model.id)}, {evaluated_row(definition)})"
     either = _called_or_plain(function_select(definition, call, relation, extras), plain, _FUNCTION)
     return answered(endpoint, own, either)
+
+
+def _tables(place: str, rows: Rows) -> CatalogTables:
+    """Return what finds the catalog tables in the database of which ``place`` is the SQL."""
+
+    def tables(table_name: str) -> str:
+        found = f"query_table({place} || {literal(qualified(SCHEMA, table_name))})"
+        return rows.groups.format(found) if table_name == "groups" else found
+
+    return tables
+
+
+def _explained(model: StoredModel, endpoint: Endpoint, database: str | None, rows: Rows) -> str:
+    """Return the query of what each item adds to the score of each row."""
+    definition, place = model.definition, database_prefix(model.definition, database)
+    extras = beside(endpoint, definition)
+    explained = PredictedRows(definition, model.id, _tables(place, rows), rows.relation, extras)
+    if (plain := model.form.explained(explained)) is not None:
+        return plain
+    call = f"{_EXPLAINING}({place} || {literal(model.id)}, {evaluated_row(definition)})"
+    error = _error(definition, "explains", "only linear models are explained in SQL")
+    calls = (call, f"CAST({error} AS {EXPLANATION})")
+    called, refused = (explained_by_function(definition, each, rows.relation, extras) for each in calls)
+    either = _called_or_plain(called, refused, _EXPLAINING)
+    return long_rows(explained, either, range(len(definition.items)))
+
+
+def _permuted(model: StoredModel, database: str | None, rows: Rows) -> str:
+    """Return the query of how much the optimised metric needs each item."""
+    place, form = database_prefix(model.definition, database), model.form
+    tables = _tables(place, rows)
+
+    def predicted(definition: ModelDefinition, relation: str, extras: Sequence[Extra]) -> str:
+        if form.reason:
+            error = _error(definition, "predicts", form.reason)
+            plain = function_select(definition, f"CAST({error} AS {PREDICTION})", relation, extras)
+        else:
+            plain = form.select(PredictedRows(definition, model.id, tables, relation, extras))
+            if not form.is_slow:
+                return plain
+        call = f"{_FUNCTION}({place} || {literal(model.id)}, {evaluated_row(definition)})"
+        return _called_or_plain(function_select(definition, call, relation, extras), plain, _FUNCTION)
+
+    return permutation_sql(ModelTables(model.definition, model.id, tables), rows.relation, predicted)
 
 
 def database_prefix(definition: ModelDefinition, database: str | None) -> str:
@@ -98,18 +148,29 @@ def answered(endpoint: Endpoint, model: ModelTables, predicted: str) -> str:
 
 def beside(endpoint: Endpoint, definition: ModelDefinition) -> Sequence[Extra]:
     """Return what the query of an endpoint reads beside predictions: each row as one value, its place and its label."""
+    if endpoint.explains:
+        return *_placed_row(), Extra(VALUES, values_sql(definition))
     if endpoint.select is None:
         return ()
-    label = f"CAST(({definition.target_sql}\n) AS DOUBLE)"
-    return Extra(SOURCE, ROW), Extra(PLACE, "row_number() OVER ()"), Extra(TARGET, label)
+    return *_placed_row(), Extra(TARGET, label_sql(definition))
+
+
+def _placed_row() -> tuple[Extra, Extra]:
+    """Return a row as one value, and its place."""
+    return Extra(SOURCE, ROW), Extra(PLACE, "row_number() OVER ()")
 
 
 def _refused(definition: ModelDefinition, reason: str, endpoint: Endpoint, relation: str) -> str:
     """Return a query of the same columns that raises an error: without our functions such a model has no prediction."""
-    lacks = f"model {definition.name} predicts by grouplearn alone, as {reason}"
-    remedy = "In Python, grouplearn.connect(file) predicts; in the duckdb shell, LOAD grouplearn comes first."
-    error = "error(" + literal(f"{lacks}\n\nHint: {remedy}") + ")"
+    error = _error(definition, "predicts", reason)
     return function_select(definition, f"CAST({error} AS {PREDICTION})", relation, beside(endpoint, definition))
+
+
+def _error(definition: ModelDefinition, does: str, reason: str) -> str:
+    """Return SQL that raises: without our functions a model does not do this."""
+    lacks = f"model {definition.name} {does} by grouplearn alone, as {reason}"
+    remedy = f"In Python, grouplearn.connect(file) {does}; in the duckdb shell, LOAD grouplearn comes first."
+    return "error(" + literal(f"{lacks}\n\nHint: {remedy}") + ")"
 
 
 def _called_or_plain(called: str, plain: str, function: str) -> str:
@@ -134,17 +195,22 @@ def _is_planned(query: str) -> str:
 
 def parameters_of(definition: ModelDefinition, endpoint: Endpoint) -> tuple[list[str], str]:
     """Return the parameters of an endpoint's macro with their defaults, and the relation of the rows that are predicted."""
-    # Without predictions the query has no fragment of the model.
-    free = definition.free_parameter if endpoint.predicts else str
+    # Without rows the query has no fragment of the model.
+    reads = endpoint.predicts or endpoint.reads
+    free = definition.free_parameter if reads else str
     names = [free(name) if default is None else f"{free(name)} := {default}" for name, default in endpoint.parameters]
-    if not endpoint.predicts:
+    if not reads:
         return names, ""
-    threshold = [f"{threshold_parameter(definition)} := 0.5"] if definition.output.has_threshold else []
+    usual = "NULL" if definition.threshold_metric else "0.5"
+    thresholds = endpoint.predicts and not endpoint.judges and definition.output.has_threshold
+    threshold = [f"{threshold_parameter(definition)} := {usual}"] if thresholds else []
     return [*names, *threshold], f"query_table({names[0]})"
 
 
 def macro_comment(definition: ModelDefinition, endpoint: Endpoint) -> str:
     """Return the macro's comment."""
+    if endpoint.reads or endpoint.judges:
+        return endpoint.comment
     shown = " and ".join(definition.output.shown)
     if not endpoint.predicts:
         return f"{endpoint.comment}{shown}, by the best trial of each group."
@@ -152,5 +218,6 @@ def macro_comment(definition: ModelDefinition, endpoint: Endpoint) -> str:
     if definition.output.has_threshold:
         of = f"{definition.target_name} = {definition.positive_class}"
         text += f"; probability is the probability of {of}, which is predicted above {threshold_parameter(definition)}"
+        text += f" (by default {definition.threshold_metric} of the group)" if definition.threshold_metric else ""
     first = definition.output.shown[0]
     return f"{text}. If the rows have a column {first}, the column of the model is {first}_1."

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import duckdb
@@ -24,13 +24,15 @@ from grouplearn.data.encoding.registry import widths_of
 from grouplearn.data.shard import Matrix
 from grouplearn.errors import data_error
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.optional import predicting
 from grouplearn.learners.registry import how_to_register, is_known
 from grouplearn.learners.registry import learner as learner_named
-from grouplearn.models.forms.form import GroupModel
+from grouplearn.models.forms.form import Contributions, GroupModel
 from grouplearn.models.forms.routed import GROUP, NUMERIC, evaluated, item_alias, routed_cte, rows_cte
 from grouplearn.prediction.ahead import StepsAhead, listed
 from grouplearn.prediction.compiled import CompiledModel, ModelsInRuns
-from grouplearn.prediction.group_models import load_groups
+from grouplearn.prediction.explaining import GroupExplainer, Means
+from grouplearn.prediction.group_models import load_groups, read_profiles
 from grouplearn.prediction.predictions import PredictionPart, Predictions
 from grouplearn.prediction.rows.exact_rows import ExactRows
 from grouplearn.prediction.rows.known_values import Codes
@@ -53,11 +55,16 @@ _ELSEWHERE = (
 class Scorer:
     """A loaded model: the best trial of every group that has one. Thread-safe."""
 
-    def __init__(self, definition: ModelDefinition, groups: Iterable[GroupModel]) -> None:
+    def __init__(
+        self, definition: ModelDefinition, groups: Iterable[GroupModel], profiles: Callable[[], Any] = lambda: None
+    ) -> None:
         self.definition = definition
+        self._profiles = profiles
         self._groups = list(groups)
         numbers, levels = [group.id for group in self._groups], [group.level for group in self._groups]
-        self._predictions = Predictions(definition, numbers, levels)
+        thresholds = [group.threshold for group in self._groups] if definition.threshold_metric else None
+        calibrations = [group.calibration for group in self._groups]
+        self._predictions = Predictions(definition, numbers, levels, thresholds, calibrations)
         self._routes = pa.table(
             {
                 "group_id": pa.array(range(len(self._groups)), pa.int32()),
@@ -78,7 +85,7 @@ class Scorer:
         if not is_evaluated(kind):
             return self
         with self._lock:
-            self._of_evaluated = self._of_evaluated or Scorer(evaluated(self.definition), self._groups)
+            self._of_evaluated = self._of_evaluated or Scorer(evaluated(self.definition), self._groups, self._profiles)
         return self._of_evaluated
 
     @property
@@ -102,6 +109,8 @@ class Scorer:
         """
         if part is PredictionPart.STEPS:
             return self._steps_ahead(cursor, rows, exact)
+        if part is PredictionPart.EXPLANATION:
+            return self._explanations(cursor, rows, exact)
         reader = self._reader(cursor, rows.type, exact=exact is not None)
         found = None if reader is None else reader.read(rows, partial(self._evaluated, cursor, rows, exact))
         if found is None:
@@ -133,6 +142,35 @@ class Scorer:
         series = keyed._own.of_columns(columns, group).codes[:, 0] if definition.series else np.zeros_like(group)
         return ahead.read(cursor(), rows, group, series)
 
+    @cached_property
+    def _means(self) -> Callable[[GroupModel], tuple[FloatArray, bool]]:
+        return Means(self._profiles()).of
+
+    def _explanations(self, cursor: Cursor, rows: Any, exact: ExactRows | None) -> Any:
+        """Return what each item adds to the score of each row."""
+        group, columns = self._routed(cursor, rows, exact)
+        encoded, count = self._own.of_columns(columns, group), len(self.definition.items)
+        outputs = np.full((len(group), self._predictions.output.width), np.nan)
+        added, baseline, methods = np.zeros((len(group), count)), np.full(len(group), np.nan), [""] * len(group)
+        for place, at in _runs(group):
+            if place < 0:
+                continue
+            own, model = encoded.taken(at, self._own.dictionaries[place]), self._groups[place]
+            for part in self._parts(model, own.n_rows):
+                x, usable = self._usable(model, own.rows(part))
+                if not usable.size:
+                    continue
+                with np.errstate(over="ignore", invalid="ignore"):
+                    predicted = self._scored(model, x)
+                    outputs[at[part][usable]] = self._predictions.output.outputs(predicted, model.classes)
+                    explainer = GroupExplainer(self.definition, model, partial(self._scored, model), self._means)
+                    found = explainer.explain(x, predicted)
+                chosen = at[part][usable]
+                added[chosen], baseline[chosen] = found.added, found.baseline
+                for row in chosen.tolist():
+                    methods[row] = found.method
+        return self._predictions.explained(outputs, group, Contributions(added, baseline, ""), methods)
+
     def _features(self, cursor: Cursor, rows: Any, exact: ExactRows | None) -> list[tuple[int, FloatArray]]:
         """Return the place of each row's group, -1 for none, and its encoded features."""
         if exact is not None:
@@ -162,6 +200,10 @@ class Scorer:
                     layout = self._vocabulary.layout
                     compiled = CompiledModel.of(self.definition, self._groups, layout)
                     self._compiled = compiled or ModelsInRuns.of(self.definition, self._groups)
+                    if (
+                        self._vocabulary.bins and self._compiled is None
+                    ):  # lines have the bins of numbers, not the numbers
+                        self._vocabulary = None
                 self._is_compiled = True
             if self._vocabulary is None:
                 return None
@@ -246,28 +288,37 @@ class Scorer:
 
     def _outputs(self, group: GroupModel, columns: Columns) -> FloatArray:
         """Return the outputs (n, width) of the model's answer; NaN: no prediction."""
-        width = None if self._learner.declaration.handles_sparse else sum(widths_of(group.fitted))
-        step = max(1, _DENSE_VALUES // width) if width else columns.n_rows
-        if columns.n_rows <= step:
-            return self._outputs_of(group, columns, width)
-        parts = [slice(start, start + step) for start in range(0, columns.n_rows, step)]
-        return np.concatenate([self._outputs_of(group, columns.rows(part), width) for part in parts])
+        parts = self._parts(group, columns.n_rows)
+        return np.concatenate([self._outputs_of(group, columns.rows(part)) for part in parts])
 
-    def _outputs_of(self, group: GroupModel, columns: Columns, dense_columns: int | None) -> FloatArray:
+    def _parts(self, group: GroupModel, n_rows: int) -> list[slice]:
+        """Return the parts of a group's rows that are encoded at a time."""
+        width = 0 if self._learner.declaration.handles_sparse else sum(widths_of(group.fitted))
+        step = max(1, _DENSE_VALUES // width) if width else max(1, n_rows)
+        return [slice(start, start + step) for start in range(0, max(1, n_rows), step)]
+
+    def _usable(self, group: GroupModel, columns: Columns) -> tuple[Matrix, npt.NDArray[np.int64]]:
+        """Return the features of the rows that can be predicted, and which these are."""
+        dense_columns = None if self._learner.declaration.handles_sparse else sum(widths_of(group.fitted))
         x = encode(group.fitted, columns, dense_columns) if group.fitted else np.zeros((columns.n_rows, 0))
         usable = np.arange(x.shape[0]) if self._learner.declaration.handles_missing else _finite_rows(x)
+        return x[usable], usable
+
+    def _outputs_of(self, group: GroupModel, columns: Columns) -> FloatArray:
+        x, usable = self._usable(group, columns)
         if not usable.size:
-            return np.full((x.shape[0], self._predictions.output.width), np.nan)
+            return np.full((columns.n_rows, self._predictions.output.width), np.nan)
         # Extreme features may overflow: an infinite value is a prediction, NaN is none.
         with np.errstate(over="ignore", invalid="ignore"):
-            score = self._predictions.output.outputs(self._scored(group, x[usable]), group.classes)
-        outputs = np.full((x.shape[0], score.shape[1]), np.nan)
+            score = self._predictions.output.outputs(self._scored(group, x), group.classes)
+        outputs = np.full((columns.n_rows, score.shape[1]), np.nan)
         outputs[usable] = score
         return outputs
 
     def _scored(self, group: GroupModel, x: Matrix) -> FloatArray:
         try:
-            return self._learner.score(self.definition.label, group.artifact, x)
+            learner = predicting(self._learner, self.definition.configs[group.config])
+            return learner.score(self.definition.label, group.artifact, x)
         except ValueError as error:  # raised by a user's network
             raise data_error(f'model "{self.definition.name}" cannot predict: {error}') from None
 
@@ -289,13 +340,31 @@ def _finite_rows(x: Matrix) -> npt.NDArray[np.int64]:
 
 def load_scorer(con: duckdb.DuckDBPyConnection, model: StoredModel) -> Scorer:
     """Return the model ready for scoring; raises DataError if a stored artifact is damaged."""
-    return Scorer(model.definition, load_groups(con, model))
+    profiles = read_profiles(con, model)
+    return Scorer(model.definition, load_groups(con, model), lambda: profiles)
 
 
 def scorer_of(definition: ModelDefinition, outcome: RunOutcome) -> Scorer:
     """Return a newly trained model ready for scoring, without the catalog."""
+    best = dict(zip(outcome.found.ids.tolist(), outcome.found.best.tolist(), strict=True))
+    thresholds = _thresholds(definition, outcome)
     groups = [
-        GroupModel(group.id, group.level, group.keys, facts.fitted, facts.classes, artifact)
+        GroupModel(
+            *(group.id, group.level, group.keys, facts.fitted, facts.classes, artifact, best[group.id]),
+            threshold=thresholds.get(group.id, 0.5),
+            calibration=facts.calibration,
+        )
         for group, facts, artifact in outcome.found.best_models()
     ]
-    return Scorer(definition, groups)
+    return Scorer(definition, groups, lambda: outcome.profiles)
+
+
+def _thresholds(definition: ModelDefinition, outcome: RunOutcome) -> dict[int, float]:
+    """Return the thresholds of groups that have one, by number; see ``ModelDefinition.threshold_sql``."""
+    name, found = definition.threshold_metric, outcome.found
+    if name is None:
+        return {}
+    valid, train = (found.trials.metric(part, name) for part in ("valid", "train"))
+    known = np.where(np.isnan(valid), train, valid)
+    chosen = found.is_best & ~np.isnan(known)
+    return dict(zip(found.trials.group[chosen].tolist(), known[chosen].tolist(), strict=True))

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from grouplearn import sqltext
 from grouplearn.failures import WrongValue
 from grouplearn.messages import did_you_mean
-from grouplearn.schedule.options import MOST, MOST_WORKERS, OperatorOption, one_of, whole
+from grouplearn.schedule.options import MOST, MOST_WORKERS, OneOf, OperatorOption, whole
 
 #: Who averages models (Zhang et al. 2019, figure 2).
 Reduction = Literal["scatter", "tree", "star"]
@@ -95,7 +95,7 @@ PARTITIONS = OperatorOption(
 SEND = OperatorOption(
     "send",
     "what partitions send: their 'model', or the 'gradient' at the common model",
-    one_of(*SENT),
+    OneOf(*SENT),
     "model",
     needs_batches=True,
 )
@@ -116,7 +116,7 @@ OUTER_MOMENTUM = OperatorOption(
 REDUCE = OperatorOption(
     "reduce",
     "who computes the mean: 'scatter' (each worker for its part), 'tree' or 'star'",
-    one_of(*REDUCTIONS),
+    OneOf(*REDUCTIONS),
     "scatter",
 )
 STALENESS = OperatorOption(

@@ -79,19 +79,22 @@ def whole(low: int, high: int = MOST) -> Callable[[Any], int]:
     return check
 
 
-def one_of(*allowed: str) -> Callable[[Any], str]:
-    """Return a check for one of some words, in any case."""
+class OneOf:
+    """Checks for one of some words, in any case."""
 
-    def check(value: Any) -> str:
-        if not isinstance(value, str) or value.lower() not in allowed:
-            hint = did_you_mean(str(value), allowed)
-            raise WrongValue(f"must be one of {', '.join(allowed)}, got {sqltext.shown(value)}", hint)
+    def __init__(self, *allowed: str) -> None:
+        self.allowed = allowed
+
+    def __call__(self, value: Any) -> str:
+        """Return the word in lower case; raises WrongValue."""
+        if not isinstance(value, str) or value.lower() not in self.allowed:
+            hint = did_you_mean(str(value), self.allowed)
+            raise WrongValue(f"must be one of {', '.join(self.allowed)}, got {sqltext.shown(value)}", hint)
         return value.lower()
 
-    return check
 
-
-def _model_name(value: Any) -> str:
+def model_name(value: Any) -> str:
+    """Return the name of a model; raises ValueError for anything else."""
     if not isinstance(value, str) or not value:
         raise ValueError(f"must be the name of a model, such as 'm', got {sqltext.shown(value)}")
     return value
@@ -101,7 +104,7 @@ def _model_name(value: Any) -> str:
 REPLAY = OperatorOption(
     "replay",
     "model whose run is repeated, in the same order of rows or of pushes",
-    _model_name,
+    model_name,
     chooses_operator=True,
     hint="Name the operator of the run that is repeated.",
 )

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from grouplearn.learners.contract.access import AccessName
 from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import BlockRange, EpochRound, Push, StepKind, Unit
-from grouplearn.schedule.options import OperatorOption, one_of, whole
+from grouplearn.schedule.options import OneOf, OperatorOption, whole
 from grouplearn.schedule.sharded.partition import blocks_of, rows_in
 
 #: The blocks of each visit in order, by unit and epoch.
@@ -35,7 +35,7 @@ class Hops:
 
 
 SCHEDULER = OperatorOption(
-    "scheduler", "who decides which networks go to which worker next", one_of(*SCHEDULERS), "randomized"
+    "scheduler", "who decides which networks go to which worker next", OneOf(*SCHEDULERS), "randomized"
 )
 REPLICAS = OperatorOption("replicas", "how many workers hold the same part of a group's rows", whole(1), 1)
 

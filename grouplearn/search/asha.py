@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from grouplearn.learners.contract.config import Config
+from grouplearn.search.hyperband import Bracket, Rung
 from grouplearn.search.procedure import WORST, Judgment, TrialBudget, ranked
 
 
@@ -137,6 +138,11 @@ def rungs(budget: int, factor: int, least: int) -> tuple[int, ...]:
         found.append(reached)
         reached *= factor
     return (*found, budget)
+
+
+def bracket(trials: int, rungs: Sequence[int], factor: int) -> Bracket:
+    """Return about how many trials reach each rung."""
+    return tuple(Rung(max(1, trials // factor**place), budget) for place, budget in enumerate(rungs))
 
 
 def most_budget(trials: int, rungs: Sequence[int], factor: int, anew: bool = False) -> int:

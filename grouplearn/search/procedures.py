@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from grouplearn.learners.contract.config import Config
+from grouplearn.learners.contract.learner import Resource
 from grouplearn.search import asha, hyperband, space
 from grouplearn.search.asha import Asha
-from grouplearn.search.hyperband import Hyperband
+from grouplearn.search.hyperband import Bracket, Hyperband
 from grouplearn.search.pbt import Pbt
 from grouplearn.search.procedure import Procedure
 from grouplearn.search.space import Choices, Dimension
@@ -30,12 +30,13 @@ DEFAULT_TRIALS = {"random": 10, "asha": 27, "pbt": 10, "tpe": 30}
 class SearchPlan:
     """A search procedure with its parameters: ``budget`` is the most of a trial, ``trials`` the most trials.
 
-    Rungs are at parts of the budget. If its ``resource`` is ``epochs``, a trial continues from one rung to the next; if it
-    is ``rows``, it trains to its end at each rung on so many of ``budget`` parts of the training rows, as epochs of a
-    solver tell configurations apart only after convergence (Li et al. 2018, 4.3).
+    Rungs are at parts of the budget. If its ``resource`` is ``epochs`` or ``iterations`` of boosting, a trial continues from one
+    rung to the next; if it is ``rows``, it trains to its end at each rung on so many of ``budget`` parts of the training rows,
+    as epochs of a solver tell configurations apart only after convergence (Li et al. 2018, 4.3).
 
     ``factor`` is η; ``least`` the budget of ASHA's first rung and ``slots`` the number of its trials in training;
     ``interval`` the epochs between two barriers of PBT. ``shared``: one decision for all groups instead of one per group.
+    ``anew``: some trials train from the beginning at each rung.
     """
 
     method: str
@@ -49,7 +50,8 @@ class SearchPlan:
     slots: int = 9
     interval: int = 1
     shared: bool = False
-    resource: Literal["epochs", "rows"] = "epochs"
+    resource: Resource = "epochs"
+    anew: bool = False
 
     @property
     def searched(self) -> tuple[str, ...]:
@@ -61,7 +63,7 @@ class SearchPlan:
     @property
     def continues(self) -> bool:
         """Whether trials continue from one round to the next; otherwise each trains to its end in one."""
-        return self.method != "tpe" and self.resource == "epochs"
+        return self.method != "tpe" and self.resource != "rows"
 
     @property
     def prunes(self) -> bool:
@@ -101,12 +103,11 @@ class SearchPlan:
 
     def most_budget(self, configs: int) -> int:
         """Return about what a group takes, summed over its trials; ``configs`` are the first ones."""
-        anew = self.resource == "rows"
         match self.method:
             case "hyperband":
-                return hyperband.most_budget(configs, self.budget, self.factor, anew)
+                return hyperband.most_budget(configs, self.budget, self.factor, self.anew)
             case "asha":
-                return asha.most_budget(configs, self._rungs, self.factor, anew)
+                return asha.most_budget(configs, self._rungs, self.factor, self.anew)
             case "pbt":
                 return configs * self.budget
             case _:
@@ -117,6 +118,12 @@ class SearchPlan:
         if self.method == "hyperband":
             return hyperband.most_trainings(configs, self.budget, self.factor)
         return asha.most_trainings(configs, self._rungs, self.factor)
+
+    def brackets(self, configs: int) -> tuple[Bracket, ...]:
+        """Return the rungs at which a group's trials are judged; ASHA has one bracket, about as in synchronous halving."""
+        if self.method == "hyperband":
+            return hyperband.brackets_of(configs, self.budget, self.factor)
+        return (asha.bracket(configs, self._rungs, self.factor),)
 
     def most_trials(self, configs: int) -> int:
         """Return about how many trials a group has."""

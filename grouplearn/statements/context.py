@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 
 from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.extract.streams.stream import Stream
 from grouplearn.parser.statements import PlanFormat, QualifiedName
 from grouplearn.sqltext import folded
 from grouplearn.statements.databases import Databases
@@ -31,6 +32,8 @@ class StatementContext:
     leaves: Callable[[], None]
     #: Whether rows of models go to a terminal as they are, so that columns are arranged to be seen there.
     for_people: bool = False
+    #: Variables of the user's program that can be read once.
+    streams: Sequence[Stream] = ()
 
     def place(self, catalog: str, schema: str, name: str) -> Place:
         """Return the place of a model in training; for databases in memory, the connection distinguishes them."""

@@ -13,24 +13,30 @@ from grouplearn.parser.statements import (
     DescribeModel,
     DropModel,
     DropRun,
+    DropVersion,
     EvaluateModel,
+    ExplainRefresh,
     ExplainTrain,
     ExportModel,
     ImportModel,
+    RefreshModel,
     RenameModel,
     ResetCalibration,
     ResumeModel,
     RetryFailed,
     SetOption,
+    ShowFunctions,
     ShowLearners,
     ShowModels,
     ShowRuns,
     StopTrial,
     TrainModel,
+    UseVersion,
 )
-from grouplearn.statements import models, settings, several, train
-from grouplearn.statements import resume as resuming
+from grouplearn.statements import models, runs, settings, several, train, versions
 from grouplearn.statements import transfer as transferring
+from grouplearn.statements.again.explain import explain_refresh
+from grouplearn.statements.again.refresh import refresh
 from grouplearn.statements.context import StatementContext
 
 #: Each takes the statement, its checker and its context, and returns a SELECT of the result.
@@ -39,7 +45,10 @@ HANDLERS: Mapping[type, Callable[[Any, SqlChecker, StatementContext], str]] = {
     ExplainTrain: several.explain,
     ResumeModel: train.resume,
     RetryFailed: train.retry,
+    RefreshModel: refresh,
+    ExplainRefresh: explain_refresh,
     ShowModels: models.show_models,
+    ShowFunctions: models.show_functions,
     ShowLearners: models.show_learners,
     DescribeModel: models.describe_model,
     DescribeLearner: models.describe_learner,
@@ -47,9 +56,11 @@ HANDLERS: Mapping[type, Callable[[Any, SqlChecker, StatementContext], str]] = {
     RenameModel: models.rename,
     StopTrial: models.stop_trial,
     AddTrial: models.add_trial,
+    UseVersion: versions.use_version,
+    DropVersion: versions.drop_version,
     EvaluateModel: models.evaluate,
-    ShowRuns: lambda _, checker, at: resuming.show(at, checker),
-    DropRun: lambda statement, checker, at: resuming.drop(statement, at.databases.current_file(), checker),
+    ShowRuns: lambda _, checker, at: runs.show(at, checker),
+    DropRun: lambda statement, checker, at: runs.drop(statement, at.databases.current_file(), checker),
     ExportModel: transferring.export_model,
     ImportModel: transferring.import_model,
     Calibrate: settings.calibrate,

@@ -10,6 +10,7 @@ from contextlib import ExitStack, nullcontext
 from grouplearn.amounts import counted
 from grouplearn.bind.alter import bind_added, bind_trial
 from grouplearn.bind.bind import bind_learner
+from grouplearn.bind.clauses.feature_advice import as_written
 from grouplearn.bind.several import member_name
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.catalog import models, views
@@ -24,6 +25,7 @@ from grouplearn.extract.counts.list_counts import list_error
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Hyperparameter
 from grouplearn.models.definition import ROW
+from grouplearn.models.forms.drift import endpoints_of
 from grouplearn.parser.statements import (
     AddTrial,
     DescribeLearner,
@@ -32,6 +34,7 @@ from grouplearn.parser.statements import (
     EvaluateModel,
     QualifiedName,
     RenameModel,
+    ShowFunctions,
     ShowLearners,
     ShowModels,
     Sql,
@@ -47,13 +50,15 @@ from grouplearn.prediction.evaluation import (
     source_rows,
 )
 from grouplearn.prediction.group_models import refuse_damaged_weights
+from grouplearn.prediction.macro import macro_comment, parameters_of
 from grouplearn.prediction.prediction import held, predictor_for
 from grouplearn.search.procedures import SearchPlan
 from grouplearn.sqltext import folded, identifier, literal
 from grouplearn.statements import result_sql
+from grouplearn.statements.again.late import add_late_trial
 from grouplearn.statements.context import StatementContext
 from grouplearn.statements.workflow.trial_control import IN_TRAINING, AddCommand, StopCommand, TrialControl
-from grouplearn.store import combined
+from grouplearn.store import combined, objects
 from grouplearn.store import writer as store
 from grouplearn.store.left_over import drop_left_over, left_over
 
@@ -66,6 +71,27 @@ _SHOWN_CLASSES = 5
 def show_models(statement: ShowModels, checker: SqlChecker, at: StatementContext) -> str:  # noqa: ARG001
     """Return a query of the models of all databases."""
     return models.show_models_sql(at.connection)
+
+
+def show_functions(statement: ShowFunctions, checker: SqlChecker, at: StatementContext) -> str:
+    """Return a query of the views and macros of a model: how they are called, and what they give."""
+    with at.databases.transaction():
+        several = at.databases.combination(statement.name)
+        found = (
+            [at.databases.model(statement.name, checker)]
+            if several is None
+            else combined.members_of(at.connection, several)
+        )
+    first, name = found[0].definition, statement.name.name
+    kinds = views.suffixes(first) if several is None else ("",)
+    endpoints = endpoints_of(first.output) if several is None else combined.endpoints_of_all(found)
+    rows = [("view", as_written(f"{name}{suffix}"), views.comments()[suffix]) for suffix in kinds]
+    for endpoint in endpoints:
+        parameters = ", ".join(parameters_of(first, endpoint)[0])
+        rows.append(
+            ("macro", f"{as_written(f'{name}{endpoint.suffix}')}({parameters})", macro_comment(first, endpoint))
+        )
+    return result_sql.table(("kind", "call", "meaning"), rows)
 
 
 def show_learners(statement: ShowLearners, checker: SqlChecker, at: StatementContext) -> str:  # noqa: ARG001
@@ -119,7 +145,9 @@ def stop_trial(statement: StopTrial, checker: SqlChecker, at: StatementContext) 
 
 
 def add_trial(statement: AddTrial, checker: SqlChecker, at: StatementContext) -> str:
-    """Send a command to add a trial in all groups; raise if no search is in training, or it cannot have this trial."""
+    """Add a trial in all groups: to a search in training, or to a stored model whose states it can be made of."""
+    if IN_TRAINING.find(at.place_of(statement.name, checker)) is None:
+        return add_late_trial(statement, checker, at)
     control, plan = _search(statement.name, checker, at)
     standings = control.standings()
     trials = {each.trial: each.config for each in standings}
@@ -214,7 +242,7 @@ def rename(statement: RenameModel, checker: SqlChecker, at: StatementContext) ->
     at.databases.refuse_member(location, statement.name.span, checker)
     at.databases.refuse_change(location.catalog, statement.name.span, checker)
     new_name = statement.new_name.value
-    conflict = store.exists(
+    conflict = objects.exists(
         at.connection,
         location.catalog,
         location.schema,
@@ -241,7 +269,7 @@ def _rename_several(several: Combination, statement: RenameModel, checker: SqlCh
     for name, learner in others:
         suffixes, macros = views.suffixes_of(learner), views.macros_of(learner)
         place = at.connection, location.catalog, location.schema, name
-        conflict = store.exists(*place, suffixes=suffixes, macros=macros)
+        conflict = objects.exists(*place, suffixes=suffixes, macros=macros)
         if conflict is not None:
             raise ModelExists(conflict.message, text=checker.text, span=new_name.span)
 

@@ -1,4 +1,4 @@
-"""RESUME MODEL, SHOW RUNS and DROP RUN: statements about unfinished durable runs."""
+"""RESUME MODEL: continues an unfinished durable run, of a TRAIN or a REFRESH."""
 
 from __future__ import annotations
 
@@ -15,56 +15,51 @@ from grouplearn.bind.run.options import bind_resume_options, executor_again
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog.combinations import Combination
 from grouplearn.catalog.identities import identity_at
+from grouplearn.catalog.models import load_by_id
 from grouplearn.catalog.notes import with_kept
+from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.views import best_sql
 from grouplearn.data.files import checksums
 from grouplearn.data.files.checksums import Damaged
 from grouplearn.data.files.own_files import NotOwn
-from grouplearn.data.files.run_directory import RunDirectory, durable_runs, remove_run, runs_of
+from grouplearn.data.files.run_directory import RunDirectory, runs_of
 from grouplearn.data.memory import ran_out
 from grouplearn.errors import ModelExists, OutOfMemory, TrainingError
 from grouplearn.failures import StatementInterrupted
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.messages import Span, did_you_mean
-from grouplearn.models.definition import ModelDefinition
-from grouplearn.parser.statements import DropRun, ResumeModel
+from grouplearn.messages import did_you_mean
+from grouplearn.models.definition import ModelDefinition, Watermark
+from grouplearn.parser.statements import ResumeModel
 from grouplearn.plan import calibration
 from grouplearn.plan.operator_choice import Choice, threads
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.prediction.prediction import predictor_for
 from grouplearn.runtime.ray.settings import Cluster
 from grouplearn.search.procedures import SearchPlan
-from grouplearn.statements import result_sql
+from grouplearn.statements import result_sql, runs
+from grouplearn.statements.again.next_version import store_next_version
+from grouplearn.statements.again.refreshed import answer
 from grouplearn.statements.context import StatementContext
 from grouplearn.statements.notes.notes import seen_in_rows
 from grouplearn.statements.workflow import durable, training
-from grouplearn.statements.workflow.durable import UnfinishedRun, UnreadableRun
+from grouplearn.statements.workflow.durable import UnfinishedRun
 from grouplearn.statements.workflow.finishing import finish, is_stored
 from grouplearn.statements.workflow.manifest import Manifest
 from grouplearn.statements.workflow.replacing import replacing
 from grouplearn.statements.workflow.scheduled import RunControls, Scheduled
 from grouplearn.statements.workflow.trial_control import IN_TRAINING, Journal, TrialControl
+from grouplearn.store import objects
 from grouplearn.store import writer as store
 from grouplearn.store.copying import refuse_unsound
 from grouplearn.store.keeping import KeptModels
+from grouplearn.store.refreshing import RefreshRun
 from grouplearn.train.job import Job
-from grouplearn.train.results import ledger
 from grouplearn.train.results.ledger import Ledger
 from grouplearn.train.results.result_checks import is_sound
 
 #: Estimated training seconds above which a run is kept on disk by default.
 DURABLE_SECONDS = 60.0
-_RUN_COLUMNS = {
-    "run": "VARCHAR",
-    "model": "VARCHAR",
-    "status": "VARCHAR",
-    "units_done": "BIGINT",
-    "units": "BIGINT",
-    "trained_seconds": "DOUBLE",
-    "began": "TIMESTAMP",
-    "bytes": "BIGINT",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +73,15 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """When a TRAIN began (a ``time.time()``), the identity of the model that it replaces, and whether it is cancelled."""
+    """When a TRAIN began (a ``time.time()``), the identity of the model that it replaces, and whether it is cancelled.
+
+    ``watermark`` are the latest times of the rows that it has read.
+    """
 
     at: float
     replaced: str | None
     cancelled: Callable[[], bool]
+    watermark: Watermark | None = None
 
 
 def is_durable(physical: PhysicalPlan, database: str | None, checker: SqlChecker, closed: str | None) -> bool:
@@ -110,6 +109,7 @@ def kept(
     definition: ModelDefinition,
     beginning: RunStart,
     directory: RunDirectory,
+    refresh: RefreshRun | None = None,
 ) -> Ledger | None:
     """Make a run resumable and return its ledger; None if it is not durable. Raises StatementInterrupted."""
     if not directory.durable:
@@ -119,7 +119,10 @@ def kept(
         if beginning.cancelled():
             raise StatementInterrupted("training was interrupted; nothing was stored")
 
-    durable.keep(directory, _manifest(physical, choice, job, definition, beginning), go_on)
+    manifest = _manifest(physical, choice, job, definition, beginning)
+    if refresh is not None:
+        manifest = replace(manifest, replaces=True, refresh=refresh)
+    durable.keep(directory, manifest, go_on)
     return Ledger(directory.path)
 
 
@@ -152,22 +155,8 @@ def _manifest(
         sums=(),
         stored=physical.stored,
         outputs=physical.outputs,
+        watermark=beginning.watermark,
     )
-
-
-def looked_in(database: str | None, checker: SqlChecker, span: Span | None) -> str | None:
-    """Return the path of a database's file, if it has one; raise if its runs may not be read, or others may change them."""
-    if database is None:
-        return None
-    place = runs_of(database)
-    checker.outside.refuse(place, checker.text, span)
-    try:
-        durable_runs(place)
-    except NotOwn as error:
-        message = f"the runs of this database are not looked for: {error.strerror}\nDirectory: {place}"
-        hint = "Runs are in a directory that is yours, and that only you may write to (chmod 700)."
-        raise TrainingError(message, text=checker.text, span=span, hint=hint) from None
-    return database
 
 
 def find(
@@ -175,7 +164,7 @@ def find(
 ) -> UnfinishedRun:
     """Return the newest unfinished run of a model; raise if there is none, or a process is working on it."""
     name = statement.name
-    database = looked_in(database, checker, name.span)
+    database = runs.looked_in(database, checker, name.span)
     found = durable.of_model(database, schema, name.name) if database else []
     waiting = [run for run in found if not run.alive]
     if waiting:
@@ -226,6 +215,8 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
     _refuse_unknown(began.job.learner, statement, checker)
     predictor_for(at.connection).guard.admit(at.connection, stored)  # its macro evaluates expressions unchecked
     if is_stored(at.connection, catalog, run.path):  # in an open transaction
+        if began.refresh is not None:
+            return answer(refuse_unsound(at.connection, catalog, run.identity), trained=True)
         best = best_sql(at.connection, stored, run.identity, catalog, validated=began.validated)
         return result_sql.arranged(best, stored, at)
     where = resources(statement, run, at.settings, checker)
@@ -241,8 +232,24 @@ def resume(statement: ResumeModel, checker: SqlChecker, at: StatementContext, *,
         with IN_TRAINING.entered(at.place(catalog, schema, stored.name), acting), resumable(stored, ledger):
             work = training.resumed(began, job, scheduled, ledger)
             outcome = training.run(work, RunControls(at.progress, at.cancelled, acting, ledger))
+            outcome = replace(outcome, watermark=began.watermark)
         stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
         seen = seen_in_rows(job, stored, outcome)
+
+        if (refresh := began.refresh) is not None:
+
+            def store_next() -> StoredModel:
+                model = load_by_id(at.connection, catalog, refresh.model)
+                if model is None:
+                    message = f'model "{statement.name.name}" was trained anew or dropped since its REFRESH began'
+                    hint = f"DROP RUN '{run.id}', and REFRESH MODEL once more."
+                    raise checker.error(message, statement.name.span, hint)
+                next_one = store_next_version(at.connection, model, refresh, job, outcome, run.identity)
+                return refuse_unsound(at.connection, catalog, next_one.id)  # the run's file may claim anything
+
+            model = at.databases.write(catalog, store_next, statement.name.span, checker)
+            finish(directory, at.databases)
+            return answer(model, trained=True)
 
         def store_it() -> KeptModels:
             _refuse_newer(statement, run, stored, checker, at)
@@ -276,7 +283,7 @@ def _refuse_newer(
     place = (at.connection, stored.catalog or "", stored.schema, stored.name)
     model = identity_at(*place)
     expected = model is None or statement.replace or (run.manifest.replaces and model.id == run.manifest.replaced)
-    conflict = store.exists(*place, replace=expected)
+    conflict = objects.exists(*place, replace=expected)
     if conflict is None:
         return
     hint, message = f"DROP RUN '{run.id}' gives up the run", conflict.message
@@ -291,10 +298,6 @@ def _refuse_newer(
 
 def _time(began: float) -> str:
     return datetime.datetime.fromtimestamp(began).isoformat(" ", "seconds")
-
-
-def _utc(began: float) -> str:
-    return datetime.datetime.fromtimestamp(began, datetime.UTC).replace(tzinfo=None).isoformat(" ", "seconds")
 
 
 def _reopened(run: UnfinishedRun, statement: ResumeModel, checker: SqlChecker) -> RunDirectory:
@@ -330,7 +333,7 @@ def _with_rows(
 @contextmanager
 def resumable(stored: ModelDefinition, ledger: Ledger | None) -> Iterator[None]:
     """Tell in errors of interrupts and exhausted memory how to resume the run."""
-    name = stored.name if stored.name.isidentifier() else sqltext.identifier(stored.name)
+    name = sqltext.written(stored.name)
     try:
         yield
     except StatementInterrupted:
@@ -346,56 +349,3 @@ def resumable(stored: ModelDefinition, ledger: Ledger | None) -> Iterator[None]:
             raise OutOfMemory("the process ran out of memory; nothing was stored", hint=hint) from None
         message = f"the process ran out of memory; {ledger.done} of the run's units are kept"
         raise OutOfMemory(message, hint=f"RESUME MODEL {name} WITH (workers = 1) goes on with less.") from None
-
-
-def show(at: StatementContext, checker: SqlChecker) -> str:
-    """Return a SELECT of the durable runs of a database whose models are not committed."""
-    ((catalog,),) = at.databases.rows("SELECT system.main.current_database()")
-    database = looked_in(at.databases.file(catalog), checker, None)
-    if database is None:
-        return result_sql.typed(_RUN_COLUMNS, [])
-    rows = [_row(run, is_stored(at.connection, catalog, run.path)) for run in durable.runs(database)]
-    return result_sql.typed(_RUN_COLUMNS, [*map(_unreadable_row, durable.unreadable(database)), *rows])
-
-
-def _unreadable_row(run: UnreadableRun) -> tuple[Any, ...]:
-    return (run.id, None, run.reason, None, None, None, _utc(run.began), run.n_bytes)
-
-
-def _row(run: UnfinishedRun, stored: bool) -> tuple[Any, ...]:
-    found, definition = ledger.read(run.path), run.manifest.definition
-    return (
-        run.id,
-        definition.name,
-        "running" if run.alive else "uncommitted" if stored else "unfinished",
-        sum(len(segment.results) for segment in found),
-        None if run.manifest.search else len(run.manifest.units),
-        max((segment.seconds for segment in found), default=0.0),
-        _utc(run.manifest.began),
-        run.n_bytes,
-    )
-
-
-def drop(statement: DropRun, database: str | None, checker: SqlChecker) -> str:
-    """Remove an unfinished run; raise if there is none with that id, or a process is working on it."""
-    wanted = checker.constant(statement.run)
-    if wanted is None:
-        raise checker.error("the id of a run is NULL", statement.run.span, "SHOW RUNS lists them.")
-    database = looked_in(database, checker, statement.run.span)
-    found: list[UnfinishedRun | UnreadableRun] = (
-        [*durable.unreadable(database), *durable.runs(database)] if database else []
-    )
-    known = {run.id: run for run in found}
-    run = known.get(str(wanted))
-    if run is None:
-        if statement.if_exists:
-            return result_sql.notice(f"there is no run {wanted}; nothing was dropped")
-        listed = f"\nRuns: {', '.join(known)}" if known else "\nThere is no unfinished run."
-        raise checker.error(
-            f"unknown run '{wanted}'{listed}", statement.run.span, did_you_mean(str(wanted), list(known))
-        )
-    if run.alive:
-        raise checker.error(f"a process works on run '{run.id}'", statement.run.span, "Stop it first.")
-    remove_run(run.path)
-    what = f" of model {run.manifest.definition.name}" if isinstance(run, UnfinishedRun) else ""
-    return result_sql.notice(f"run {run.id}{what} is dropped")

@@ -8,15 +8,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import duckdb
 
 from grouplearn.catalog.predicting_connections import Settings, entry_of, look_again, may_change_names
+from grouplearn.errors import Error
 from grouplearn.prediction import functions
 
 if TYPE_CHECKING:
+    from grouplearn.extract.streams.stream import Stream
     from grouplearn.parser.clauses.parameter_values import Parameters
     from grouplearn.parser.statements import Nested, OurStatement, PlanFormat, Sql
     from grouplearn.statements.databases import Databases
@@ -44,6 +45,8 @@ class Session:
         self._cancelled = interrupted or threading.Event()
         #: The default format of EXPLAIN TRAIN.
         self.plan_format: PlanFormat = "text"
+        #: Variables of the user's program that the next statement may read, once.
+        self.streams: Sequence[Stream] = ()
         #: Whether answers go to a terminal as they are.
         self.for_people = False
         functions.register_all(connection)
@@ -52,13 +55,19 @@ class Session:
         self.is_busy = False
         #: Whether a durable run may have kept its directory until a user's transaction is committed.
         self.leaves_run = False
+        self._databases: Databases | None = None
 
-    @cached_property
-    def _databases(self) -> Databases:
+    def _opened(self) -> Databases:
+        """Return the databases, found with the first statement.
+
+        Not a cached property: Python 3.11 gives those a lock, and a fork during the imports here would leave it locked.
+        """
         from grouplearn.prediction.prediction import predictor_for
         from grouplearn.statements.databases import Databases
 
-        return Databases(self._connection, predictor_for(self._connection).guard)
+        if self._databases is None:
+            self._databases = Databases(self._connection, predictor_for(self._connection).guard)
+        return self._databases
 
     def answer(self, statement: OurStatement, text: str, parameters: Parameters = None) -> str:
         """Carry out ``statement`` (parsed from ``text``) and return a SELECT whose rows are its result.
@@ -76,6 +85,22 @@ class Session:
         pieces = self._carried_out(statement, text, parameters)
         return [joined(pieces), *(piece for piece in pieces if isinstance(piece, str))]
 
+    def read_again(self, statement: OurStatement, text: str) -> str:
+        """Return the TRAIN of the model whose FROM a REFRESH or RETRY, parsed from ``text``, reads again; no text for others."""
+        from grouplearn.parser.statements import ExplainRefresh, RefreshModel, RetryFailed
+
+        again = statement.refresh if isinstance(statement, ExplainRefresh) else statement
+        if not isinstance(again, RefreshModel | RetryFailed) or (isinstance(again, RefreshModel) and again.source):
+            return ""
+        from grouplearn.bind.sql.checker import SqlChecker
+
+        try:
+            return self._opened().model(again.name, SqlChecker(self._connection, text)).definition.statement
+        except duckdb.InterruptException:
+            raise
+        except Error:  # of the name, as the statement will say
+            return ""
+
     def _carried_out(self, statement: OurStatement, text: str, parameters: Parameters) -> Sequence[str | Sql]:
         before, self.is_busy = self.is_busy, True  # before the imports, which may take seconds
         try:
@@ -84,13 +109,14 @@ class Session:
 
             at = StatementContext(
                 connection=self._connection,
-                databases=self._databases,
+                databases=self._opened(),
                 settings=self._settings,
                 progress=self._progress,
                 cancelled=self._cancelled.is_set,
                 plan_format=self.plan_format,
                 leaves=self._leave_run,
                 for_people=self.for_people,
+                streams=self.streams,
             )
             return carry_out(statement, text, parameters, at)
         finally:
@@ -118,12 +144,12 @@ class Session:
     def listen(self) -> None:
         """Begin to accept interrupts: from now on they are for the next statement, even before it begins."""
         self._cancelled.clear()
-        if "_databases" in self.__dict__:
+        if self._databases is not None:
             self._databases.has_stored = False
 
     def has_stored(self) -> bool:
         """Return whether the statement's changes are committed, although it may still be interrupted."""
-        return "_databases" in self.__dict__ and self._databases.has_stored
+        return self._databases is not None and self._databases.has_stored
 
     def interrupt(self) -> None:
         """Ask a running TRAIN to stop; it raises Cancelled within 2 s. May be called from any thread."""

@@ -26,7 +26,8 @@ from grouplearn.statements import train as one
 from grouplearn.statements.context import StatementContext
 from grouplearn.statements.train import Finished, Place, Read, Trained, Training, best_sql, nothing_trained
 from grouplearn.statements.workflow.finishing import finish
-from grouplearn.store import combined
+from grouplearn.statements.workflow.streams import readable
+from grouplearn.store import combined, objects
 from grouplearn.store import writer as store
 
 
@@ -86,19 +87,24 @@ class _Several:
     def _read(self, place: Place, until_stored: ExitStack) -> list[_Run]:
         """Return the rows of each learner, all as they are now."""
         at, checker, catalog, schema = self.at, self.checker, place.catalog, place.schema
-        Training(self.statement, checker, at).refuse_read_only(place)
+        whole = Training(self.statement, checker, at)
+        whole.refuse_read_only(place)
         self._refuse_taken(place)
         known_views = names_of_views(at.connection)
 
         def bound_by(each: TrainModel) -> BoundTrain:
             return bind(checker, each, catalog, schema, at.settings, known_views)
 
+        def every_bound(statement: TrainModel) -> tuple[BoundTrain, ...]:
+            return bind_several(checker, statement, bound_by)
+
         runs = []
-        for bound in bind_several(checker, self.statement, bound_by):
-            training = Training(bound.statement, checker, at)
-            own = training.replacing(catalog, schema)
-            directory = until_stored.enter_context(RunDirectory.beside(own.file, checker.outside.refusal))
-            runs.append(_Run(training, training.read(bound, own, directory, alone=False), own, directory))
+        with readable(self.statement, checker, at, every_bound, whole.memory_limit) as source:
+            for bound in map(source.as_written, every_bound(source.statement)):
+                training = Training(bound.statement, checker, at)
+                own = training.replacing(catalog, schema)
+                directory = until_stored.enter_context(RunDirectory.beside(own.file, checker.outside.refusal))
+                runs.append(_Run(training, training.read(bound, own, directory, alone=False), own, directory))
         return runs
 
     def _stored(self, place: Place, runs: Sequence[_Run], finished: Sequence[Finished]) -> tuple[Trained, ...]:
@@ -127,7 +133,7 @@ class _Several:
         ours = before.learners if before and self.statement.replace else ()
         for name, member in zip(self.learners, combination.members, strict=True):
             suffixes, macros = views.suffixes_of(name.value), views.macros_of(name.value)
-            conflict = store.exists(
+            conflict = objects.exists(
                 self.at.connection,
                 member.catalog,
                 member.schema,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from grouplearn import sqltext
-from grouplearn.bind.bind import bind
+from grouplearn.bind.bind import bind, options_of
 from grouplearn.bind.bound import BoundTrain
+from grouplearn.bind.clauses.lags import lag_call
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog import views
 from grouplearn.catalog.checks.trust import trained_here
@@ -26,8 +27,9 @@ from grouplearn.extract.counts.statistics import refuse_nothing
 from grouplearn.extract.counts.unused import unused
 from grouplearn.extract.database_memory import database_within
 from grouplearn.extract.extract import extract
+from grouplearn.extract.latest import watermark
 from grouplearn.interrupting import cancellable
-from grouplearn.models.definition import ModelDefinition
+from grouplearn.models.definition import ModelDefinition, Watermark
 from grouplearn.parser.render import render
 from grouplearn.parser.statements import ExplainTrain, ResumeModel, RetryFailed, TrainModel
 from grouplearn.plan import calibration
@@ -42,16 +44,19 @@ from grouplearn.plan.results_memory import refuse_excess
 from grouplearn.search.procedures import PROCEDURES
 from grouplearn.statements import result_sql
 from grouplearn.statements import resume as resuming
-from grouplearn.statements import retry as retrying
+from grouplearn.statements.again import retry as retrying
 from grouplearn.statements.context import StatementContext
-from grouplearn.statements.notes.notes import seen_in_rows
+from grouplearn.statements.notes.notes import seen_in_plan, seen_in_rows
 from grouplearn.statements.resume import RunStart
 from grouplearn.statements.workflow import durable, planning, training
 from grouplearn.statements.workflow.finishing import finish
+from grouplearn.statements.workflow.initial import Beginning, beginning_of
 from grouplearn.statements.workflow.replacing import replacing
 from grouplearn.statements.workflow.scheduled import RunControls
+from grouplearn.statements.workflow.streamed import Streamed, streamed
+from grouplearn.statements.workflow.streams import readable, refuse
 from grouplearn.statements.workflow.trial_control import IN_TRAINING
-from grouplearn.store import combined
+from grouplearn.store import combined, objects
 from grouplearn.store import writer as store
 from grouplearn.store.left_over import hint_for_occupied_place
 
@@ -68,22 +73,29 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The plan of a statement and its rows, read in one transaction."""
+    """The plan of a statement and its rows, read in one transaction; or what was learned from rows that were not kept."""
 
     physical: PhysicalPlan
     dataset: Dataset
     groups: tuple[Group, ...]
+    streamed: Streamed | None = None
+    watermark: Watermark | None = None
+    beginning: Beginning = field(default_factory=Beginning)
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A newly trained model that is not stored: its plan, how each unit ran, and what was seen in its rows."""
+    """A newly trained model that is not stored: its plan, how each unit ran, and what was seen in its rows.
+
+    ``timed``: the times of units are those of training.
+    """
 
     physical: PhysicalPlan
     choice: Choice
     definition: ModelDefinition
     outcome: RunOutcome
     seen: DataNotes
+    timed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +147,7 @@ class Training:
                     return None
                 self.refuse_read_only(place)
                 directory = until_stored.enter_context(RunDirectory.beside(place.file, checker.outside.refusal))
-                bound = self.bound(place)
-                read = self.read(bound, place, directory)
+                read = self._bound_and_read(place, directory)
             return self._trained(self.finished(read, place, directory), place, directory)
 
     def place(self) -> Place | None:
@@ -163,10 +174,22 @@ class Training:
         databases.refuse_namesake(span, self._checker)
         databases.refuse_read_only(place.catalog, span, self._checker, reason, hint)
 
-    def bound(self, place: Place) -> BoundTrain:
-        """Return the bound statement."""
-        at, views = self._at, names_of_views(self._at.connection)
-        return bind(self._checker, self._statement, place.catalog, place.schema, at.settings, views)
+    def _bound_and_read(self, place: Place, directory: RunDirectory) -> Read:
+        """Return the plan of the statement and its rows."""
+        at, checker, views = self._at, self._checker, names_of_views(self._at.connection)
+
+        def bound_by(statement: TrainModel) -> BoundTrain:
+            return bind(checker, statement, place.catalog, place.schema, at.settings, views)
+
+        found = None if self._every else streamed(self._statement, checker, at, bound_by)
+        if isinstance(found, Streamed):
+            return Read(found.physical, found.dataset, found.groups, found)
+        with readable(self._statement, checker, at, bound_by, self.memory_limit, found) as source:
+            return self.read(source.as_written(bound_by(source.statement)), place, directory)
+
+    def memory_limit(self) -> int | None:
+        """Return the bytes of memory that the statement may use, known before it is bound; None without a limit."""
+        return options_of(self._checker, self._statement, self._at.settings).placement.memory_limit
 
     def read(self, bound: BoundTrain, place: Place, directory: RunDirectory, *, alone: bool = True) -> Read:
         """Return the plan and the rows; a run that is not ``alone`` cannot be resumed."""
@@ -180,7 +203,10 @@ class Training:
             directory.durable = alone and resuming.is_durable(physical, place.file, checker, directory.closed)
             kept = 0 if directory.durable else limit
             dataset, groups = extract(at.connection, checker, bound, physical.stats, directory, kept)
-        return Read(physical, dataset, groups)
+        beginning = beginning_of(at.connection, checker, physical, groups)
+        return Read(
+            physical, dataset, groups, watermark=watermark(checker, bound, physical.stats.groups), beginning=beginning
+        )
 
     def finished(self, read: Read, place: Place, directory: RunDirectory) -> Finished:
         """Train the model."""
@@ -188,18 +214,24 @@ class Training:
         choice = planning.choose(read.physical, at.cancelled, every=self._every)
         physical = planning.settled(read.physical, choice)
         here = at.databases.attachments()
-        stored = definition(physical, render(self._statement))
+        stored = definition(physical, render(_as_chosen(self._statement, physical.bound)))
         stored = replace(stored, search_path=search_path.stored(here, place.catalog))
         trained_here(at.connection, stored, here.identity_of(place.catalog))
-        job = training.job_of(physical, read.dataset, read.groups, self._checker)
-        beginning = RunStart(self._began, place.replaced.id if place.replaced else None, at.cancelled)
+        job = training.job_of(physical, read.dataset, read.groups, self._checker, read.beginning.fitted)
+        job = replace(job, earlier=read.beginning.earlier)
+        replaced = place.replaced.id if place.replaced else None
+        beginning = RunStart(self._began, replaced, at.cancelled, read.watermark)
         ledger = resuming.kept(physical, choice, job, stored, beginning, directory)
         control = resuming.trial_control(physical.bound.learner, physical.bound.search, ledger)
         where = at.place(place.catalog, place.schema, physical.bound.name)
         with IN_TRAINING.entered(where, control), resuming.resumable(stored, ledger):
             work = training.begun(physical, choice, job, at.cancelled, self._began)
+            work = work if read.streamed is None else read.streamed.work(work)
             outcome = training.run(work, RunControls(at.progress, at.cancelled, control, ledger))
+            outcome = replace(outcome, watermark=read.watermark)
         stored = stored if outcome.configs is None else replace(stored, configs=outcome.configs)
+        if read.streamed is not None:
+            return Finished(physical, choice, stored, outcome, seen_in_plan(physical), timed=False)
         return Finished(physical, choice, stored, outcome, seen_in_rows(job, stored, outcome, physical))
 
     def stored(self, finished: Finished, directory: RunDirectory) -> Trained:
@@ -211,7 +243,7 @@ class Training:
         if statement.replace and (before := combination_at(*at_place)) is not None:
             combined.drop(at.connection, before)
         model = store.write(at.connection, *run, replace=statement.replace, identity=directory.identity)
-        units = finished.outcome.units
+        units = finished.outcome.units if finished.timed else ()
         ran = {result.unit.id: MeasuredUnit(result.worked, result.epochs) for result in units}
         seen = with_kept(finished.seen, kept.notes)
         return Trained(finished.physical, finished.choice, kept.definition, model, ran, seen)
@@ -240,12 +272,14 @@ class Training:
         place = self._at.connection, catalog, schema, statement.name.name
         learner = statement.learner.value.casefold()
         suffixes, macros = views.suffixes_of(learner), views.macros_of(learner)
-        conflict = store.exists(*place, suffixes=suffixes, macros=macros)
+        if any(option.name.value.casefold() == "keep_held_out" for option in statement.options):
+            suffixes = (*suffixes, views.HELD_OUT)
+        conflict = objects.exists(*place, suffixes=suffixes, macros=macros)
         if conflict is not None and conflict.is_model and statement.replace:
             conflict = (
                 None
-                if store.seems_untouched(*place)
-                else store.exists(*place, replace=True, suffixes=suffixes, macros=macros)
+                if objects.seems_untouched(*place)
+                else objects.exists(*place, replace=True, suffixes=suffixes, macros=macros)
             )
         if conflict is None:
             return False
@@ -287,6 +321,7 @@ def explain(statement: ExplainTrain, checker: SqlChecker, at: StatementContext) 
     train = statement.train
     if statement.analyze:
         return _analyze(statement, checker, at)
+    refuse(train, checker, at)
     catalog, schema = at.databases.of(train.name, checker)
     bound = bind(checker, train, catalog, schema, at.settings)
     physical = planning.planned(at.connection, checker, bound)
@@ -334,6 +369,14 @@ def _stored(statement: TrainModel, at: StatementContext) -> AbstractContextManag
     """Handle interrupts that come after training, when the model is already stored."""
     message = f'the statement was interrupted after model "{statement.name.name}" was stored'
     return cancellable(at.cancelled, message)
+
+
+def _as_chosen(statement: TrainModel, bound: BoundTrain) -> TrainModel:
+    """Return the statement with the features that AUTO stands for: trained again, a model has the same ones."""
+    if bound.auto is None:
+        return statement
+    calls = [feature for feature in statement.features or () if lag_call(feature) is not None]
+    return replace(statement, features=(*calls, *bound.auto.features))
 
 
 def nothing_trained(statement: TrainModel) -> str:

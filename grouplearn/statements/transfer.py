@@ -13,16 +13,17 @@ from grouplearn.catalog.schema import Location
 from grouplearn.data.files.run_directory import size
 from grouplearn.errors import DataError, Error, MissingDependency, ModelExists, NotTrusted
 from grouplearn.exchange import native
+from grouplearn.exchange.dialect_files import Dialect
 from grouplearn.exchange.directory_reader import CannotExchange, NoSuchForm, located
 from grouplearn.exchange.exporting import FORMATS, export
 from grouplearn.exchange.onnx.graph import OnnxMissing
 from grouplearn.messages import did_you_mean
+from grouplearn.models.dialects.databases import DATABASES, SqlglotMissing
 from grouplearn.parser.statements import ExportModel, ImportModel, Sql
 from grouplearn.prediction import prediction
 from grouplearn.statements import result_sql
 from grouplearn.statements.context import StatementContext
-from grouplearn.store import copying
-from grouplearn.store import writer as store
+from grouplearn.store import copying, objects
 from grouplearn.store.left_over import hint_for_occupied_place
 
 #: ``s3://bucket/m``, ``https://...``.
@@ -42,7 +43,8 @@ def _exported(statement: ExportModel, checker: SqlChecker, at: StatementContext)
         hint = did_you_mean(kind, FORMATS) or f"The formats are {', '.join(FORMATS)}."
         raise checker.error(f'"{kind}" is not a format of EXPORT MODEL', where, hint)
     model = databases.model(statement.name, checker)
-    if (reason := FORMATS[kind].lacking(model)) is not None:
+    dialect = _dialect(statement, kind, checker)
+    if dialect is None and (reason := FORMATS[kind].lacking(model)) is not None:
         message = f'model "{model.definition.name}" ({model.definition.shown_learner}) has no {kind} form: {reason}'
         raise checker.error(message, where, _other_formats(model, kind))
     if FORMATS[kind].evaluated:
@@ -50,15 +52,41 @@ def _exported(statement: ExportModel, checker: SqlChecker, at: StatementContext)
     path = _path(checker, statement.directory)
     checker.outside.refuse(path.parent, checker.text, statement.directory.span)  # it is first written there
     try:
-        written = export(con, model, kind, path, overwrite=statement.overwrite)
+        written = export(con, model, kind, path, overwrite=statement.overwrite, dialect=dialect)
     except NoSuchForm as error:
-        raise checker.error(str(error), where, _other_formats(model, kind)) from None
+        where = statement.dialect.span if statement.dialect else where
+        raise checker.error(str(error), where, error.hint or _other_formats(model, kind)) from None
     except CannotExchange as error:
         raise checker.error(str(error), statement.directory.span, error.hint) from None
     except OnnxMissing as error:
         raise MissingDependency(str(error), text=checker.text, span=where, hint=error.hint) from None
     told = f"model {statement.name.name} is exported: {written.files} files, {size(written.size)}"
     return result_sql.notice(f"{told}, in {path}")
+
+
+def _dialect(statement: ExportModel, kind: str, checker: SqlChecker) -> Dialect | None:
+    """Return the other database, None for DuckDB."""
+    if (given := statement.dialect) is None:
+        if statement.source is not None:
+            hint = "For example (FORMAT sql, DIALECT 'postgres', SOURCE 'shop.orders')."
+            raise checker.error("SOURCE is for a DIALECT", statement.source.span, hint)
+        return None
+    if kind != "sql":
+        raise checker.error("DIALECT is for FORMAT sql", given.span, "Write (FORMAT sql, DIALECT ...).")
+    if given.value == "duckdb" and statement.source is None:
+        return None
+    if given.value not in DATABASES:
+        hint = did_you_mean(given.value, DATABASES) or f"The dialects are {', '.join(DATABASES)}."
+        raise checker.error(f'"{given.value}" is not a DIALECT of EXPORT MODEL', given.span, hint)
+    source = None if statement.source is None else checker.constant(statement.source)
+    if statement.source is not None and not isinstance(source, str):
+        raise checker.error("SOURCE is the name of a table in single quotes", statement.source.span)
+    try:
+        return Dialect.of(DATABASES[given.value], source)
+    except CannotExchange as error:
+        raise checker.error(str(error), statement.source.span if statement.source else None, error.hint) from None
+    except SqlglotMissing as error:
+        raise MissingDependency(str(error), text=checker.text, span=given.span, hint=error.hint) from None
 
 
 def _other_formats(model: StoredModel, kind: str) -> str:
@@ -76,7 +104,7 @@ def import_model(statement: ImportModel, checker: SqlChecker, at: StatementConte
     if statement.replace:
         databases.refuse_member(place, statement.name.span, checker)
         databases.refuse_several(statement.name, checker)
-    conflict = store.exists(con, catalog, schema, name, replace=statement.replace)
+    conflict = objects.exists(con, catalog, schema, name, replace=statement.replace)
     if conflict is not None and conflict.is_model and statement.if_not_exists:
         return result_sql.notice(f"model {name} exists already; nothing was imported")
     if conflict is not None:
@@ -92,7 +120,7 @@ def import_model(statement: ImportModel, checker: SqlChecker, at: StatementConte
     seen_only_here = databases.in_transaction()
 
     def store_it() -> StoredModel:
-        conflict = store.exists(con, catalog, schema, name, replace=statement.replace)
+        conflict = objects.exists(con, catalog, schema, name, replace=statement.replace)
         if conflict is not None:  # created since the directory was read
             raise _exists(statement, conflict, checker, con, place)
         return copying.write_rows(con, place, rows, replace=statement.replace)
@@ -112,7 +140,7 @@ def import_model(statement: ImportModel, checker: SqlChecker, at: StatementConte
 
 def _exists(
     statement: ImportModel,
-    conflict: store.NameTaken,
+    conflict: objects.NameTaken,
     checker: SqlChecker,
     con: duckdb.DuckDBPyConnection,
     place: Location,

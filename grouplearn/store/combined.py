@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -14,10 +14,11 @@ from grouplearn.catalog.combinations import Combination, combination_of, identit
 from grouplearn.catalog.models import load_definition
 from grouplearn.catalog.records import StoredModel
 from grouplearn.catalog.schema import Location, current_database, ensure_schema, table
+from grouplearn.models.outputs.output import Endpoint
 from grouplearn.prediction.combined import macro_sql, view_sql
 from grouplearn.prediction.macro import macro_comment
 from grouplearn.sqltext import folded, literal
-from grouplearn.store import writer
+from grouplearn.store import objects, writer
 
 
 def write(con: duckdb.DuckDBPyConnection, combination: Combination) -> None:
@@ -34,22 +35,25 @@ def create_objects(con: duckdb.DuckDBPyConnection, combination: Combination) -> 
     at, members = combination.location, members_of(con, combination)
     query, comment = view_sql(members)
     checks = [query_of(member.definition, con) for member in members]
-    statements = [f"CREATE VIEW {at.sql()} AS {query}", f"COMMENT ON VIEW {at.sql()} IS {writer.shown(comment)}"]
+    statements = [f"CREATE VIEW {at.sql()} AS {query}", f"COMMENT ON VIEW {at.sql()} IS {objects.shown(comment)}"]
     queries = [query]
     database = None if folded(at.catalog) == folded(current_database(con)) else at.catalog
-    outputs = [{endpoint.suffix for endpoint in member.definition.output.endpoints} for member in members]
-    for endpoint in members[0].definition.output.endpoints:
-        if not all(endpoint.suffix in suffixes for suffixes in outputs):
-            continue
+    for endpoint in endpoints_of_all(members):
         macro = at.sql(endpoint.suffix)
         head, query = macro_sql(members, macro, endpoint, database)
         queries.append(query)
         told = macro_comment(members[0].definition, endpoint)
-        statements += [head + query, f"COMMENT ON MACRO TABLE {macro} IS {writer.shown(told)}"]
+        statements += [head + query, f"COMMENT ON MACRO TABLE {macro} IS {objects.shown(told)}"]
     for check in checks:
         for query in queries:
             check(query)
-    writer.run(con, statements)
+    objects.run(con, statements)
+
+
+def endpoints_of_all(members: Sequence[StoredModel]) -> list[Endpoint]:
+    """Return the macros that every learner has."""
+    outputs = [{endpoint.suffix for endpoint in member.definition.output.endpoints} for member in members]
+    return [each for each in members[0].definition.output.endpoints if all(each.suffix in own for own in outputs)]
 
 
 def members_of(con: duckdb.DuckDBPyConnection, combination: Combination) -> list[StoredModel]:
@@ -76,7 +80,7 @@ def drop_objects(con: duckdb.DuckDBPyConnection, combination: Combination) -> No
     """Drop the view and the macros of a model of several learners."""
     known = identity_of(con, combination)
     if known is not None:
-        writer.drop_objects(con, known)
+        objects.drop_objects(con, known)
 
 
 def drop(con: duckdb.DuckDBPyConnection, combination: Combination, keep: frozenset[str] = frozenset()) -> None:

@@ -19,7 +19,9 @@ from grouplearn.catalog.schema import TABLES, Location, ensure_schema, table
 from grouplearn.errors import NotTrusted, data_error
 from grouplearn.prediction.group_models import load_groups
 from grouplearn.prediction.prediction import predictor_for
+from grouplearn.store import objects, versions
 from grouplearn.store import writer as store
+from grouplearn.store.versions import Event
 
 #: DuckDB's errors for invalid values; those for a full disk, for example, are not among them.
 _MISFITS = (duckdb.ProgrammingError, duckdb.DataError, duckdb.IntegrityError, duckdb.NotSupportedError)
@@ -48,15 +50,17 @@ def write_rows(
         stored = _written(con, location, rows, model)
     except BaseException as error:
         with suppress(duckdb.Error):  # they are in the user's transaction, and gone if that was aborted
-            store.delete_rows(con, location.catalog, model)
+            versions.delete(con, location.catalog, model)
         if not isinstance(error, NotTrusted) and isinstance(
             error, (*_MISFITS, pa.ArrowException, LookupError, TypeError, ValueError)
         ):
             raise data_error(f"its tables are not those of a model: {str(error).splitlines()[0]}") from None
         raise
     if before is not None:
-        store.drop_identity(con, before)
-    store.create_objects(con, location, stored.definition, model, stored.form)
+        objects.drop_objects(con, before)
+        store.replaced(con, before, location, stored.definition.keep_versions)
+    objects.create_objects(con, location, stored.definition, model, stored.form)
+    versions.record(con, stored, Event("IMPORT"))
     return stored
 
 

@@ -6,14 +6,17 @@ import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 
 from grouplearn.catalog.checks.invalid_rows import refuse_invalid_rows
 from grouplearn.catalog.identities import Identity
 from grouplearn.catalog.models import load_by_id
 from grouplearn.catalog.records import ModelDefinition, Outcome, RunOutcome, StoredModel
+from grouplearn.catalog.rows.profile_rows import renumbered
 from grouplearn.catalog.schema import table
 from grouplearn.data.dataset import Group
 from grouplearn.errors import DataError, NotTrusted
@@ -67,7 +70,29 @@ def keep_models(
         reason, models = str(error).splitlines()[0].rstrip("."), ()
     if reason:
         return replace(unchanged, notes={number: _not_kept(trained, reason) for number in groups.values()})
-    return _Keeping(stored.definition, definition, outcome).with_models(models)  # type: ignore[union-attr]
+    kept = _Keeping(stored.definition, definition, outcome).with_models(models)  # type: ignore[union-attr]
+    return replace(kept, outcome=_with_rows_of(con, before, kept.outcome, groups))
+
+
+def _with_rows_of(
+    con: duckdb.DuckDBPyConnection, before: Identity, outcome: RunOutcome, groups: Mapping[int, int]
+) -> RunOutcome:
+    """Return a run in which groups that kept their models have the profiles, and the held-out predictions, that go with
+    these."""
+    kept = {old: new for old, new in groups.items() if new in outcome.found.kept}
+    if not kept:
+        return outcome
+    own = f"model = '{before.id}'::UUID AND group_id IN ({', '.join(map(str, kept))})"
+    others = {group.id: group.id for group in outcome.found.groups if group.id not in outcome.found.kept}
+
+    def whole(name: str, rows: Any) -> Any:
+        if rows is None:
+            return None
+        query = f"SELECT * EXCLUDE (model) FROM {table(before.location.catalog, name)} WHERE {own} ORDER BY rowid ASC"
+        trained = renumbered(con.sql(query).to_arrow_table(), kept)
+        return pa.concat_tables([renumbered(rows, others), trained.cast(rows.schema)])
+
+    return replace(outcome, profiles=whole("profiles", outcome.profiles), held_out=whole("held_out", outcome.held_out))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +137,8 @@ class _Keeping:
             added.append(Trials.of(model.number, [replace(model.trial, config=config, reason=reason)], names))
             place, (n_rows, *counts) = place_of[model.number], (count or 0 for count in model.counts)
             groups[place] = replace(groups[place], ranges=((0, n_rows),))  # the rows on which the model was trained
-            facts[place] = GroupFacts(model.group.fitted, classes, *counts)
+            trained = GroupFacts(model.group.fitted, classes, *counts)
+            facts[place] = replace(trained, calibration=model.group.calibration)
             best[place], kept[model.number] = config, model.trained_at
         ours = Trials.joined(added)
         rest = found.trials.take(np.flatnonzero(~np.isin(found.trials.key, ours.key)))

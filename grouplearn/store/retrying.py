@@ -18,19 +18,20 @@ from grouplearn.catalog.records import Outcome, RunOutcome, StoredModel
 from grouplearn.catalog.rows import run_rows
 from grouplearn.catalog.rows import unit_rows as unit_rows
 from grouplearn.catalog.rows.artifact_rows import artifacts, kept
+from grouplearn.catalog.rows.profile_rows import renumbered
+from grouplearn.catalog.rows.state_rows import states
 from grouplearn.catalog.schema import ensure_schema, table
 from grouplearn.data.encoders import FittedItem
-from grouplearn.models.forms.form import Best, SqlForm
-from grouplearn.models.forms.forms import form_of
+from grouplearn.models.forms.form import SqlForm
 from grouplearn.models.state import Artifact
 from grouplearn.prediction import prediction
-from grouplearn.prediction.group_models import load_groups
 from grouplearn.store import writer as store
+from grouplearn.store.rewriting import delete_rows, replace_watermarks, rewrite_predictions
 from grouplearn.train.job import GroupFacts
 from grouplearn.train.results.outcome import best_configs
 from grouplearn.train.results.trials import BoolArray, TrialResult, Trials
 
-_ENCODERS = ("features", "starts", "fills", "centers", "scales", "categories")
+_ENCODERS = ("features", "starts", "fills", "centers", "scales", "categories", "category_values")
 _CHANGED = (
     "the group's rows have changed since its other trials were trained, and encoded features would no longer mean the same "
     "to them; hint: TRAIN OR REPLACE MODEL"
@@ -164,25 +165,14 @@ def replace_failed(
     retried = _Retried.of(model, by_number, outcome.found)
     _delete(con, model, retried)
     store.insert(con, model.location.catalog, model.id, _rows(con, model, retried, outcome))
-    _update_best(con, model, retried.whole.only(retried.has_others))
-    form = _predict_with(con, model)
+    _update_best(con, model, retried)
+    if outcome.watermark is not None:
+        replace_watermarks(con, model, outcome.watermark, retried.whole.only(~retried.has_others).learned)
+    form = rewrite_predictions(con, model)
     identity = _renew(con, model, outcome.seconds, form)
     if shown:
         prediction.remember_stored(con, changed(model, id=identity))
     return identity
-
-
-def _predict_with(con: duckdb.DuckDBPyConnection, model: StoredModel) -> SqlForm:
-    """Rewrite what the model's macro reads from the best trials; return the form in which it predicts."""
-    form = form_of(model.definition)
-    if not form.tables:
-        return model.form
-    for name in form.tables:
-        con.execute(f"DELETE FROM {_table(model, name)} WHERE model = '{model.id}'::UUID")
-    best = [Best(group.id, group.fitted, group.artifact) for group in load_groups(con, model)]
-    predicts = form.prediction(model.definition, best)
-    store.insert(con, model.location.catalog, model.id, predicts.tables)
-    return predicts.form
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,27 +220,21 @@ def _delete(con: duckdb.DuckDBPyConnection, model: StoredModel, retried: _Retrie
     lost = retried.pairs(~retried.again & ~kept(model.definition, retried.whole))
     every: list[tuple[int, int | None]] = [(group.id, None) for group in retried.whole.groups]
     whole = [pair for pair, has_others in zip(every, retried.has_others.tolist(), strict=True) if not has_others]
+    for name in ("states", "held_out"):
+        delete_rows(con, model, name, _renewed(retried))
     for name, pairs in (("trials", again), ("curves", again), ("artifacts", again + lost)):
-        _delete_rows(con, model, name, pairs, "source.config = t.config")
-        _delete_rows(con, model, name, whole)
-    _delete_rows(con, model, "groups", whole)
-    _delete_rows(con, model, "errors", every)
+        delete_rows(con, model, name, pairs, "source.config = t.config")
+        delete_rows(con, model, name, whole)
+    delete_rows(con, model, "groups", whole)
+    delete_rows(con, model, "errors", every)
+    delete_rows(con, model, "profiles", every)
 
 
-def _delete_rows(
-    con: duckdb.DuckDBPyConnection,
-    model: StoredModel,
-    name: str,
-    pairs: Sequence[tuple[int, int | None]],
-    also: str = "true",
-) -> None:
-    groups, configs = zip(*pairs, strict=True) if pairs else ((), ())
-    values = pa.table({"group_id": pa.array(groups, pa.int32()), "config": pa.array(configs, pa.int32())})
-    with store.registered(con, values) as source:
-        con.execute(
-            f"DELETE FROM {_table(model, name)} AS t USING {source} AS source"
-            f" WHERE t.model = '{model.id}'::UUID AND source.group_id = t.group_id AND {also}"
-        )
+def _renewed(retried: _Retried) -> list[tuple[int, int | None]]:
+    """Return the groups whose best trial was trained again, or that are whole again."""
+    whole = retried.whole
+    trained = np.isin(whole.ids, whole.trials.group[whole.is_best & retried.again])
+    return [(int(group), None) for group in whole.ids[trained | ~retried.has_others]]
 
 
 def _rows(
@@ -266,16 +250,29 @@ def _rows(
     yield "curves", run_rows.curves(again)
     for part in artifacts(definition, whole, kept(definition, whole) & retried.again):
         yield "artifacts", part
+    for part in states(whole, retried.again):
+        yield "states", part
     yield "units", unit_rows.units(changed(outcome, units=later))
     yield "errors", run_rows.errors(whole)
+    if outcome.profiles is not None:
+        yield "profiles", outcome.profiles
+    if outcome.held_out is not None:
+        yield "held_out", renumbered(outcome.held_out, {group: group for group, _ in _renewed(retried)})
 
 
-def _update_best(con: duckdb.DuckDBPyConnection, model: StoredModel, whole: Outcome) -> None:
-    """Mark the best trial in groups that had other trials before."""
+def _update_best(con: duckdb.DuckDBPyConnection, model: StoredModel, retried: _Retried) -> None:
+    """Mark the best trial in groups that had other trials before, with the calibration of a new one."""
+    whole, renewed = retried.whole.only(retried.has_others), [group for group, _ in _renewed(retried)]
     best = pa.array(whole.best, mask=whole.best < 0)
-    with store.registered(con, pa.table({"group_id": pa.array(whole.ids), "best": best})) as source:
+    rows = {"group_id": pa.array(whole.ids), "best": best, "is_new": pa.array(np.isin(whole.ids, renewed))}
+    rows["calibration"] = run_rows.groups(whole).column("calibration")
+    with store.registered(con, pa.table(rows)) as source:
         own = f"t.model = '{model.id}'::UUID AND source.group_id = t.group_id"
-        con.execute(f"UPDATE {_table(model, 'groups')} AS t SET best = source.best FROM {source} AS source WHERE {own}")
+        kept = "CASE WHEN source.is_new THEN source.calibration ELSE t.calibration END"
+        con.execute(
+            f"UPDATE {_table(model, 'groups')} AS t SET best = source.best, calibration = {kept}"
+            f" FROM {source} AS source WHERE {own}"
+        )
         con.execute(
             f"UPDATE {_table(model, 'trials')} AS t SET is_best = (t.config IS NOT DISTINCT FROM source.best)"
             f" FROM {source} AS source WHERE {own}"

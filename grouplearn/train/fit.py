@@ -6,6 +6,7 @@ latter through steps on several workers.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -87,13 +88,16 @@ def update(pack: Pack, training: Training, sums: EpochSums) -> Training:
     if settled.state.done.all():
         return settled
     learner, problem = cast(AlgebraicLearner, pack.learner), pack.prepared.problem
-    total = sums.learner.total(pack.prepared.n_blocks, learner.merge)
-    if total is None:
+    found = (pack.before, sums.learner.total(pack.prepared.n_blocks, learner.merge))
+    known = [each for each in found if each is not None]
+    if not known:
         raise ValueError("there are no training rows")
+    total = functools.reduce(learner.merge, known)
     state = learner.step(problem, pack.configs, training.state, total)
     active = np.flatnonzero(~settled.state.done).tolist()
     state = replace(state, done=state.done | settled.state.done)
-    return end_epoch(pack, replace(settled, state=state), active, learner.losses(state))
+    kept = total if learner.declaration.one_pass and pack.state_bytes is not None else None
+    return end_epoch(pack, replace(settled, state=state, sums=kept), active, learner.losses(state))
 
 
 def visit(pack: Pack, training: Training) -> Training:
@@ -150,7 +154,8 @@ def _fit_algebraic(pack: Pack) -> Training:
             settled = settle(pack, training, waited_values(pack, training, metric))
             if settled.state.done.all():
                 return settled
-        training = _kept(pack, update(pack, training, EpochSums(_learner_sums(pack, training.state), metric)))
+        training = update(pack, training, EpochSums(_learner_sums(pack, training.state), metric))
+        training = training if pack.learner.declaration.one_pass else _kept(pack, training)
     return judged_now(pack, training)
 
 
@@ -288,12 +293,12 @@ def fit_sampling(pack: Pack, gang: Gang | None = None) -> Training:
     def keep(state: Callable[[], State]) -> None:
         pack.keep(lambda: replace(begun, state=state()))
 
-    stop = Stop(pack.metric, pack.patience, pack.cancelled, pack.expired, keep)
+    stop = Stop(pack.metric, pack.patience, pack.cancelled, pack.expired, keep, pack.carries)
     problem, start = prepared.problem, training.state
     state, boosted = learner.boost(problem, pack.configs, start, prepared.train, prepared.valid, stop, gang)
     fits = []
     for rounds, curve in zip(boosted.rounds, boosted.curves, strict=True):
         points = [CurvePoint(number, math.nan, float(value)) for number, value in enumerate(curve, start=1)]
         fits.append(Fit(rounds, points))
-    pack.report(sum(boosted.rounds))
+    pack.report(sum(boosted.rounds) - sum(fit.epochs for fit in begun.fits))
     return replace(training, state=state, fits=tuple(fits))

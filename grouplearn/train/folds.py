@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from grouplearn.data.shard import FloatArray, Stack
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.stacks import MomentsLearner
+from grouplearn.learners.contract.stacks import MomentsLearner, states_of
 from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.linear.solved import SolvedLinear, measure
 from grouplearn.train.results.outcome import mean_known
@@ -47,8 +48,9 @@ def _solve_some(
 ) -> tuple[SolvedLinear, dict[str, FloatArray]]:
     sums = moments.leave_one_out(moments.fold_moments(rows, *folds))
     every = cast(SolvedLinear, learner.solve_moments(problem, configs, sums))
-    final = _of_all_rows(every)
     whole = {name: value[:, -1] for name, value in sums.items()}
+    final = _of_all_rows(every)
+    final = replace(final, states=states_of(whole)) if rows.keeps_sums else final
     final.loss[learner.unclear(configs, whole, rows)] = np.nan
     known = np.isfinite(every.loss[:, :-1])
     measured = measure(learner, problem, rows, every, wanted, folds)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Stack
-from grouplearn.data.split import FINAL
+from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.stacks import (
@@ -20,12 +20,14 @@ from grouplearn.learners.contract.stacks import (
     MomentsLearner,
     SolvedStack,
     StackLearner,
+    SummedStack,
 )
+from grouplearn.learners.contract.standard_errors import ERRORS, HasStandardErrors
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.folds import solve_folds
 from grouplearn.train.job import GroupFacts, Job, UnitResult, groups_of
 from grouplearn.train.reasons import or_failed
-from grouplearn.train.results.trials import DONE, FAILED, Curves, Models, Trials
+from grouplearn.train.results.trials import DONE, FAILED, Curves, Models, States, Trials
 from grouplearn.train.rows.prepare_stack import FoldOf, PreparedStack, prepare_folds, prepare_stacks
 from grouplearn.train.rows.used import GroupFailed
 
@@ -76,6 +78,7 @@ class _StackTrainer:
 
     def train(self, stack: PreparedStack) -> _Gathered:
         """Train a stack in one call."""
+        stack = self._keeping(stack)
         learner, given = self.job.trainer, (stack.problem, self.configs, stack.train)
 
         def made() -> _Gathered:
@@ -91,6 +94,7 @@ class _StackTrainer:
 
     def train_folds(self, stack: PreparedStack, folds: FoldOf) -> _Gathered:
         """Train every fold and the final models in one pass over the rows."""
+        stack = self._keeping(stack)
 
         def made() -> _Gathered:
             learner, wanted = cast(MomentsLearner, self.job.trainer), self.job.measured
@@ -100,6 +104,11 @@ class _StackTrainer:
             return found
 
         return self._or_left(stack, made)
+
+    def _keeping(self, stack: PreparedStack) -> PreparedStack:
+        """Return the stack, whose learner keeps the sums over its rows if they are wanted."""
+        kept = self.job.trainer.declaration.one_pass and self.job.state_bytes is not None and self.unit.is_final
+        return replace(stack, train=replace(stack.train, keeps_sums=True)) if kept else stack
 
     def result(self, parts: Sequence[_Gathered], failed: Mapping[int, GroupFailed]) -> UnitResult:
         """Return the results of stacks, and of groups that cannot be trained."""
@@ -151,12 +160,34 @@ class _StackTrainer:
         if solved.converged is not None:
             trials = replace(trials, converged=solved.converged.ravel().astype(np.int8))
         whole = solved.as_multiclass() if stack.problem.among_more else solved
-        models = Models(np.arange(len(trials)), whole.tensors(), whole.importance)
+        tensors = {**whole.tensors(), **self._errors(stack, solved)}
+        models = Models(np.arange(len(trials)), tensors, whole.importance)
+        if stack.train.keeps_sums:
+            models = replace(models, states=self._states(cast(SummedStack, solved), models))
         return replace(
             trials,
             curves=Curves(lengths.ravel().astype(np.int32), losses, judged),
-            models=(models,) if self.unit.fold == FINAL else (),
+            models=(models,) if self.job.keeps_models(self.unit.fold) else (),
         )
+
+    def _errors(self, stack: PreparedStack, solved: SolvedStack) -> dict[str, Ragged]:
+        """Return the standard errors of the final models, if they have any."""
+        options = self.job.errors
+        if options is None or not self.unit.is_final or not stack.members:
+            return {}
+        learner = cast(HasStandardErrors, self.job.trainer)
+        found = learner.stack_errors(stack.problem, self.configs, stack.train, solved, options)
+        sizes = np.tile([each.shape[1] for each in found], len(stack.members))
+        return {ERRORS: Ragged.of_sizes(np.concatenate(found, axis=1).ravel(), sizes)}
+
+    def _states(self, solved: SummedStack, models: Models) -> States | None:
+        """Return the sums of each group, which its models share, if they are small enough to be kept."""
+        most, states = self.job.state_bytes, solved.states
+        if most is None or states is None or not len(models.places):
+            return None
+        is_small = states.sizes <= max(most, models.nbytes // len(models.places))
+        of = np.where(is_small, np.arange(len(states)), -1)
+        return States(np.repeat(of, len(self.configs)), states) if is_small.any() else None
 
     def _measure(self, stack: PreparedStack, solved: AnySolved) -> tuple[PreparedStack, AnySolved, Sequence[Metrics]]:
         """Return the groups that have models, and their metrics on training and held-out rows."""

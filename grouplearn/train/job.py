@@ -12,15 +12,20 @@ import numpy as np
 
 from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
-from grouplearn.data.encoding.registry import features_of, widths_of
+from grouplearn.data.encoding.registry import encoder_of, features_of, widths_of
 from grouplearn.data.files.plain_values import IF_OTHER, inline
 from grouplearn.data.shard import BLOCK_ROWS
-from grouplearn.data.split import Split
+from grouplearn.data.split import FINAL, Split
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.refreshing import Continuation, StartsWarm
+from grouplearn.learners.contract.standard_errors import ErrorOptions
+from grouplearn.models.calibration import Calibration
 from grouplearn.models.label import Label
 from grouplearn.models.metrics.metric import Family, Metric
+from grouplearn.models.state import Artifact, State
 from grouplearn.schedule.messages import BlockRange, Operator, Push, StepKind, Unit
 from grouplearn.train.results.trials import FAILED, TrialProgress, Trials
 
@@ -109,11 +114,44 @@ class SearchRound:
 
 
 @dataclass(frozen=True, slots=True)
+class Earlier:
+    """What a group's model is refreshed with: its encoders, and what it goes on from, a ``state`` as a safetensors file, or the
+    ``model`` itself.
+
+    Without either its rows train a model anew: one that has the same ``classes`` starts from the model ``before``, if its learner
+    can. One that goes on has the ``classes`` that it had.
+    """
+
+    fitted: tuple[FittedItem, ...]
+    classes: tuple[int, ...] = ()
+    state: bytes | None = None
+    model: Artifact | None = None
+    before: Artifact | None = None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is something to go on from."""
+        return self.state is not None or self.model is not None
+
+    def kept(self, number: int) -> FittedItem | None:
+        """Return an item that stays as it was fitted; None for one that is fitted again, as its rows would know their own
+        labels."""
+        fitted = self.fitted[number]
+        return fitted if self.goes_on or not encoder_of(fitted.item).learns_labels else None
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """Everything a worker needs to train any unit of one TRAIN: it never sees the database.
 
     ``fitted`` are the items with ``scope = 'all'``, fitted before the run. ``own`` is the statement's learner if it is not
-    built in. A block of a group has ``block_rows`` rows, or fewer if they are wide.
+    built in. A block of a group has ``block_rows`` rows, or fewer if they are wide. A model's state is kept if it has at most
+    ``state_bytes`` or is no larger than the model; None keeps none. Groups in ``earlier`` go on from there,
+    those with a model in the way that ``continuation`` says. ``profiles``: what features are
+    like in each group is kept, with ``quantiles`` also these. ``held_out`` are the columns of ``Dataset.codes`` that tell rows
+    apart whose held-out predictions are kept, None if they are not. ``calibrate``: how probabilities are calibrated.
+    ``keeps_folds``: the models of folds are kept, too. ``errors`` says which standard errors models have, None if none.
+    ``offset``: the last item is one.
     """
 
     learner: str
@@ -129,6 +167,16 @@ class Job:
     fitted: Mapping[int, FittedItem] = field(default_factory=dict)
     own: Learner | None = None
     block_rows: int = field(default=BLOCK_ROWS, metadata=IF_OTHER)
+    state_bytes: int | None = field(default=None, metadata=IF_OTHER)
+    earlier: Mapping[int, Earlier] = field(default_factory=dict, metadata=IF_OTHER)
+    continuation: Continuation | None = field(default=None, metadata=IF_OTHER)
+    profiles: bool = field(default=True, metadata=IF_OTHER)
+    quantiles: bool = field(default=True, metadata=IF_OTHER)
+    held_out: tuple[Item, ...] | None = field(default=None, metadata=IF_OTHER)
+    calibrate: str | None = field(default=None, metadata=IF_OTHER)
+    keeps_folds: bool = field(default=False, metadata=IF_OTHER)
+    errors: ErrorOptions | None = field(default=None, metadata=IF_OTHER)
+    offset: bool = field(default=False, metadata=IF_OTHER)
 
     @property
     def trainer(self) -> Learner:
@@ -141,6 +189,15 @@ class Job:
         return registry.output_class(self.trainer, self.target.label).metrics
 
     @property
+    def predicts_held_out(self) -> bool:
+        """Whether held-out rows are predicted once the best configurations are known."""
+        return self.held_out is not None or self.calibrate is not None
+
+    def keeps_models(self, fold: int) -> bool:
+        """Return whether the models of a fit are kept."""
+        return self.keeps_folds or fold == FINAL
+
+    @property
     def measured(self) -> tuple[str, ...]:
         """The names of the metrics of every trial."""
         target = self.target
@@ -150,6 +207,18 @@ class Job:
     def choosing(self) -> tuple[Metric, ...]:
         """The metrics that choose the best trial: the first that is known of any trial of a group."""
         return self.family.choosing(self.target.metric)
+
+
+def warm_start(
+    job: Job, group: int, problem: Problem, classes: Sequence[int], configs: Sequence[Config]
+) -> State | None:
+    """Return the state in which a group's configs start from its model before; None without one, or of others."""
+    earlier, learner = job.earlier.get(group), job.trainer
+    if earlier is None or earlier.before is None or earlier.classes != tuple(classes):
+        return None
+    if not isinstance(learner, StartsWarm) or not learner.starts_warm(configs):
+        return None
+    return learner.warm(problem, configs, earlier.before)
 
 
 def group_of(job: Job, number: int) -> Group:
@@ -175,6 +244,7 @@ class GroupFacts:
     """What a unit found out about its group: fitted items, classes, rows used and skipped.
 
     Groups that cannot be trained have row counts only. ``n_ahead`` are rows of the steps after the last label of series.
+    ``calibration`` says what its model's probabilities become, None if they stay.
     """
 
     fitted: tuple[FittedItem, ...]
@@ -183,6 +253,7 @@ class GroupFacts:
     n_valid: int
     n_skipped: int
     n_ahead: int = 0
+    calibration: Calibration | None = field(default=None, kw_only=True, metadata=IF_OTHER)
 
     @property
     def features(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.standard_errors import ErrorOptions
 from grouplearn.models.metrics import metrics
 from grouplearn.models.metrics.deviances import row_losses, with_losses
 from grouplearn.models.metrics.metric import Family
@@ -52,7 +53,9 @@ class Pack:
     Training begins at ``start`` if given, and begins no further epoch once ``expired()``. With ``carries`` its results
     contain what trials continue from. ``keep`` is called between epochs with a function that returns the progress, and
     writes a checkpoint when one is due. ``metrics`` are those of the finished models, on held-out rows and, if asked for, on
-    training rows.
+    training rows. ``state_bytes`` as in ``Job``. ``before`` are sums over earlier rows, to which a learner of one pass adds.
+    ``keeps_model``: its models are part of the results.
+    ``errors`` says which standard errors its models have, None if none.
     """
 
     learner: Learner
@@ -68,6 +71,10 @@ class Pack:
     keep: Callable[[Callable[[], Training]], None] = lambda _: None
     metrics: tuple[str, ...] = ()
     measures_training_rows: bool = True
+    state_bytes: int | None = None
+    before: Tensors | None = None
+    keeps_model: bool = True
+    errors: ErrorOptions | None = None
 
     def check(self) -> None:
         """Raise Interrupted if the run was cancelled."""
@@ -105,7 +112,7 @@ class Training:
 
     An unfinished sequential epoch has ``visited`` some of the blocks with the configs ``active``; ``ended`` is the state
     before it and ``judged`` that state's metric on the held-out rows passed since. An epoch of several rounds has
-    ``visited`` some of these, with mean ``losses``.
+    ``visited`` some of these, with mean ``losses``. ``sums`` are those of a learner of one pass whose state is kept.
     """
 
     state: State
@@ -117,6 +124,7 @@ class Training:
     ended: State | None = None
     judged: BlockSums[MetricSums] = field(default_factory=BlockSums)
     losses: FloatArray | None = None
+    sums: Tensors | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,20 +8,26 @@ from dataclasses import replace
 
 import numpy as np
 
+from grouplearn.data.shard import Totals
 from grouplearn.data.split import FINAL
+from grouplearn.data.tensors import named_tensors
+from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
+from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.refreshing import ContinuesModels
+from grouplearn.models.state import Tensors
 from grouplearn.schedule.messages import Unit
 from grouplearn.train.fit import fit_pack
 from grouplearn.train.gather import train_stacks
-from grouplearn.train.job import NOT_BEGUN, GroupFacts, Job, UnitResult, group_of
-from grouplearn.train.pack import Pack, Training, cancellable_kernels
+from grouplearn.train.job import NOT_BEGUN, GroupFacts, Job, UnitResult, group_of, warm_start
+from grouplearn.train.pack import Fit, Pack, Training, cancellable_kernels
 from grouplearn.train.pack_turn import in_turn
 from grouplearn.train.reasons import or_failed, reason_of
 from grouplearn.train.results.checkpoints import Checkpointer
-from grouplearn.train.results.evaluation import conclude, evaluate
+from grouplearn.train.results.evaluation import ALL_ROWS, conclude, evaluate
 from grouplearn.train.results.outcome import with_folds
-from grouplearn.train.results.trial_states import combine_trials
-from grouplearn.train.results.trials import FAILED, STOPPED, TrialResult, Trials
+from grouplearn.train.results.trial_states import combine_trials, training_from
+from grouplearn.train.results.trials import FAILED, STOPPED, TrialProgress, TrialResult, Trials
 from grouplearn.train.rows.prepare import Prepared, prepare
 from grouplearn.train.rows.used import GroupFailed
 
@@ -103,7 +109,7 @@ def _train(
     pack, turn = in_turn(pack, unit, job.training)
     started = time.perf_counter()
     try:
-        return _finish(pack, numbers, fit_pack(pack), unit.fold == FINAL, started), turn.reached
+        return _finish(pack, numbers, fit_pack(pack), started), turn.reached
     except Interrupted:
         raise
     except Exception as error:
@@ -132,13 +138,21 @@ def pack_of(
     cancelled: Callable[[], bool],
 ) -> Pack:
     """Return the configs ``numbers`` of a unit as a pack on ``prepared`` rows."""
-    configs = tuple(job.configs[number] for number in numbers)
-    if unit.id in job.round.goals:
-        prepared = replace(prepared, problem=replace(prepared.problem, epochs=job.round.goals[unit.id]))
+    configs, goal = tuple(job.configs[number] for number in numbers), job.round.goals.get(unit.id)
+    if goal is not None:
+        counted = job.trainer.declaration.rounds
+        configs = tuple({**config, counted: goal} for config in configs) if counted else configs
+        prepared = replace(prepared, problem=replace(prepared.problem, epochs=goal))
     carried = [job.round.starts[unit.group, number] for number in numbers if (unit.group, number) in job.round.starts]
-    start = combine_trials(carried) if carried else None
+    start = training_from(job.trainer, carried) if carried else None
     if start is not None and not job.trainer.resumes(prepared.problem, configs, start.state):
         raise ValueError("what was kept of these trials is not what they train: DROP RUN, and TRAIN again")
+    before, again, totals = continued(job, unit.group, prepared.problem, configs)
+    warm = warm_start(job, unit.group, prepared.problem, prepared.facts.classes, configs)
+    again = again if warm is None else Training(warm, tuple(Fit() for _ in configs))
+    if totals is not None:
+        train = prepared.train
+        prepared = replace(prepared, train=replace(train, whole=totals.followed_by(train.totals)))
     return Pack(
         job.trainer,
         configs,
@@ -147,17 +161,50 @@ def pack_of(
         job.training.patience,
         report,
         cancelled,
-        start,
+        again if start is None else start,
         job.round.carries,
         job.training.expired,
         metrics=job.measured,
         measures_training_rows=job.split.measures_training_rows(unit.fold),
+        state_bytes=job.state_bytes if unit.fold == FINAL else None,
+        before=before,
+        keeps_model=job.keeps_models(unit.fold),
+        errors=job.errors if unit.fold == FINAL else None,
     )
 
 
-def _finish(
-    pack: Pack, numbers: Sequence[int], training: Training, keep_model: bool, started: float
-) -> tuple[TrialResult, ...]:
+def continued(
+    job: Job, group: int, problem: Problem, configs: tuple[Config, ...]
+) -> tuple[Tensors | None, Training | None, Totals | None]:
+    """Return what a group goes on from: sums over its earlier rows, or its training so far with the totals of these rows.
+
+    Raises ValueError if it cannot.
+    """
+    earlier, learner = job.earlier.get(group), job.trainer
+    if earlier is None or not earlier.goes_on:
+        return None, None, None
+    fits = tuple(Fit() for _ in configs)
+    if earlier.model is not None:
+        if not isinstance(learner, ContinuesModels) or job.continuation is None:
+            raise ValueError("its learner does not train finished models further")
+        begun = learner.continued(problem, configs, [earlier.model] * len(configs), job.continuation)
+        return None, Training(begun, fits), None
+    if earlier.state is None:
+        return None, None, None
+    if learner.declaration.one_pass:
+        return named_tensors(earlier.state), None, None
+    state = combine_trials([TrialProgress(0, earlier.state)] * len(configs)).state
+    numbers = state.tensors.pop(ALL_ROWS, None)
+    state = replace(state, done=np.zeros(len(configs), np.bool_))
+    if not learner.resumes(problem, configs, state):
+        raise ValueError("its state is not that of such a model")
+    if numbers is None or numbers.shape[1:] != (4,) or not np.isfinite(numbers).all():
+        return None, Training(state, fits), None
+    n_rows, *others = numbers[0].tolist()
+    return None, Training(state, fits), Totals(int(n_rows), *others)
+
+
+def _finish(pack: Pack, numbers: Sequence[int], training: Training, started: float) -> tuple[TrialResult, ...]:
     evaluation = evaluate(pack, training)
     seconds = time.perf_counter() - started
-    return conclude(pack, numbers, training, evaluation, keep_model, seconds)
+    return conclude(pack, numbers, training, evaluation, pack.keeps_model, seconds)

@@ -19,6 +19,8 @@ CREATE TABLE grouplearn.models (
   keys STRUCT(name VARCHAR, sql VARCHAR, type VARCHAR)[] NOT NULL,
   sets INTEGER[][] NOT NULL,
   series STRUCT(name VARCHAR, sql VARCHAR, type VARCHAR)[] NOT NULL,
+  held_out STRUCT(name VARCHAR, sql VARCHAR, type VARCHAR)[],
+  calibrate VARCHAR,
   items STRUCT(name VARCHAR, kind VARCHAR, position INTEGER, encoder VARCHAR, impute VARCHAR, scope VARCHAR,
                buckets INTEGER, options MAP(VARCHAR, VARCHAR), type VARCHAR, sql VARCHAR)[] NOT NULL,
   hyperparameters STRUCT(name VARCHAR, type VARCHAR)[] NOT NULL,
@@ -31,6 +33,7 @@ CREATE TABLE grouplearn.models (
   refit BOOLEAN NOT NULL,
   seed BIGINT NOT NULL,
   keep_best INTEGER,
+  keep_versions INTEGER NOT NULL,
   operator VARCHAR NOT NULL,
   executor VARCHAR NOT NULL,
   workers INTEGER NOT NULL,
@@ -48,14 +51,54 @@ COMMENT ON COLUMN grouplearn.models.weight_sql IS 'The weight of a row over the 
 COMMENT ON COLUMN grouplearn.models.keys IS 'The GROUP BY keys: column name, SQL over the columns of the source, SQL type.';
 COMMENT ON COLUMN grouplearn.models.sets IS 'The grouping sets, finest first, as 0-based indexes into keys.';
 COMMENT ON COLUMN grouplearn.models.series IS 'SERIES BY, as the keys: what tells the series of a group apart.';
+COMMENT ON COLUMN grouplearn.models.held_out IS 'What tells rows apart in table held_out, as the keys; NULL if that has no rows of the model.';
+COMMENT ON COLUMN grouplearn.models.calibrate IS 'How probabilities are calibrated: isotonic or sigmoid; NULL if they are not.';
 COMMENT ON COLUMN grouplearn.models.items IS 'The FEATURES items: how each becomes feature columns, the options that its encoder alone has, the SQL type that it had in training (values are cast to it before they are encoded), and its SQL over the columns of the source.';
 COMMENT ON COLUMN grouplearn.models.missing_group IS 'What a row without a model of its group gets: parent, null or error.';
 COMMENT ON COLUMN grouplearn.models.null_label IS 'What a row without a label does: skip (it is left out and counted) or error (its group fails).';
 COMMENT ON COLUMN grouplearn.models.group_failure IS 'What TRAIN does where a group fails: keep (OR REPLACE keeps the model that the group had) or error (the statement fails).';
 COMMENT ON COLUMN grouplearn.models.refit IS 'Whether the best trial of each group was trained again on all rows, those held out included.';
 COMMENT ON COLUMN grouplearn.models.keep_best IS 'How many trials of each group keep their artifact; NULL keeps all.';
+COMMENT ON COLUMN grouplearn.models.keep_versions IS 'How many versions of the model stay in the database, this one included.';
 COMMENT ON COLUMN grouplearn.models.seconds IS 'Wall time of the training run in seconds.';
 COMMENT ON COLUMN grouplearn.models.trained_at IS 'When training ended, in UTC.';
+
+CREATE TABLE grouplearn.past_models AS FROM grouplearn.models LIMIT 0;
+COMMENT ON TABLE grouplearn.past_models IS 'One row per earlier version of a model, as in models. Its rows in the other tables stay, under its own identity, until it is deleted.';
+
+CREATE TABLE grouplearn.history (
+  schema_name VARCHAR NOT NULL,
+  model_name VARCHAR NOT NULL,
+  version INTEGER NOT NULL,
+  model UUID NOT NULL,
+  action VARCHAR NOT NULL,
+  trained_at TIMESTAMP NOT NULL,
+  seconds DOUBLE NOT NULL,
+  n_rows BIGINT,
+  rows_added BIGINT,
+  groups_new BIGINT NOT NULL,
+  groups_updated BIGINT NOT NULL,
+  groups_unchanged BIGINT NOT NULL,
+  groups_failed BIGINT NOT NULL,
+  groups_kept BIGINT NOT NULL,
+  metric VARCHAR NOT NULL,
+  value DOUBLE
+);
+COMMENT ON TABLE grouplearn.history IS 'One row per version that a model has or had, also of those that are deleted. DROP MODEL removes them.';
+COMMENT ON COLUMN grouplearn.history.version IS 'Counted from 1 for each model, never used again.';
+COMMENT ON COLUMN grouplearn.history.model IS 'The identity of the version, as in models or past_models; in neither after the version is deleted.';
+COMMENT ON COLUMN grouplearn.history.action IS 'What made the version: TRAIN, REFRESH, IMPORT, or ALTER (ADD TRIAL).';
+COMMENT ON COLUMN grouplearn.history.trained_at IS 'When training ended, in UTC.';
+COMMENT ON COLUMN grouplearn.history.seconds IS 'Wall time in seconds.';
+COMMENT ON COLUMN grouplearn.history.n_rows IS 'Rows of all groups of a level.';
+COMMENT ON COLUMN grouplearn.history.rows_added IS 'Rows that REFRESH found beside those of the version before; NULL for others.';
+COMMENT ON COLUMN grouplearn.history.groups_new IS 'Groups with a model that is not made from an earlier one: all that trained, after TRAIN.';
+COMMENT ON COLUMN grouplearn.history.groups_updated IS 'Groups with a model that REFRESH trained further.';
+COMMENT ON COLUMN grouplearn.history.groups_unchanged IS 'Groups with the model of the version before, as their rows are the same.';
+COMMENT ON COLUMN grouplearn.history.groups_failed IS 'Groups without a model.';
+COMMENT ON COLUMN grouplearn.history.groups_kept IS 'Groups that failed and kept their earlier model.';
+COMMENT ON COLUMN grouplearn.history.metric IS 'The metric that is optimized.';
+COMMENT ON COLUMN grouplearn.history.value IS 'Its median over the best trials of the groups, on held-out rows if there are any.';
 
 CREATE TABLE grouplearn.groups (
   model UUID NOT NULL,
@@ -73,11 +116,15 @@ CREATE TABLE grouplearn.groups (
   fills DOUBLE[],
   centers DOUBLE[],
   scales DOUBLE[],
-  categories VARCHAR[][]
+  categories VARCHAR[][],
+  category_values DOUBLE[][],
+  calibration DOUBLE[][],
+  checksum UBIGINT
 );
 COMMENT ON TABLE grouplearn.groups IS 'One row per group: its key, its rows, and the encoders fitted on it.';
 COMMENT ON COLUMN grouplearn.groups.level IS '0-based index of the grouping set in models.sets; 0 is the finest.';
 COMMENT ON COLUMN grouplearn.groups.keys IS 'Key values as text, one per key of the model; NULL for a NULL key and for a key that is rolled up.';
+COMMENT ON COLUMN grouplearn.groups.calibration IS 'Two lists. isotonic: probabilities of the model in ascending order, and what they become, with straight lines between; sigmoid: a and b of 1 / (1 + exp(a * s + b)), s the log-odds. NULL for a group that is not calibrated.';
 COMMENT ON COLUMN grouplearn.groups.n_skipped IS 'Rows left out because a feature or the label was missing.';
 COMMENT ON COLUMN grouplearn.groups.best IS 'The config of the best trial; NULL when every trial failed.';
 COMMENT ON COLUMN grouplearn.groups.classes IS 'Class numbers present in the group, in the order of its models'' outputs.';
@@ -87,6 +134,8 @@ COMMENT ON COLUMN grouplearn.groups.fills IS 'Per item: what a missing number is
 COMMENT ON COLUMN grouplearn.groups.centers IS 'Per item: subtracted from the number.';
 COMMENT ON COLUMN grouplearn.groups.scales IS 'Per item: what the centered number is divided by.';
 COMMENT ON COLUMN grouplearn.groups.categories IS 'Per item: the categories in column order (one-hot) or in order of position (ordinal).';
+COMMENT ON COLUMN grouplearn.groups.category_values IS 'Per item: the number of each of its categories (target); empty for all other items. Unknown texts have that of fills.';
+COMMENT ON COLUMN grouplearn.groups.checksum IS 'The sum of the hashes of the group''s rows, modulo 2^64, by which REFRESH tells whether they have changed.';
 
 CREATE TABLE grouplearn.configs (
   model UUID NOT NULL,

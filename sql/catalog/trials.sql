@@ -43,7 +43,11 @@ CREATE TABLE grouplearn.artifacts (
   places BIGINT[][],
   nonzeros DOUBLE[][],
   content BLOB,
-  sha256 VARCHAR NOT NULL
+  sha256 VARCHAR NOT NULL,
+  standard_errors DOUBLE[],
+  p_values DOUBLE[],
+  critical DOUBLE,
+  without_errors VARCHAR
 );
 COMMENT ON TABLE grouplearn.artifacts IS 'The finished models, one row per trial that is kept. Nothing in here is executable.';
 COMMENT ON COLUMN grouplearn.artifacts.format IS 'linear (weights and intercept), tensors (content is safetensors) or lightgbm (content is its model text).';
@@ -52,6 +56,10 @@ COMMENT ON COLUMN grouplearn.artifacts.intercept IS 'One intercept per output.';
 COMMENT ON COLUMN grouplearn.artifacts.places IS 'Per item: of a wide one (a hash of many columns, say) the 0-based columns that have a weight other than 0, ascending; empty for others. NULL in models without wide items.';
 COMMENT ON COLUMN grouplearn.artifacts.nonzeros IS 'Per item: the weights of these columns for the first output, then for the second, and so on.';
 COMMENT ON COLUMN grouplearn.artifacts.sha256 IS 'SHA-256 of content, or of weights, then intercept, then places and then nonzeros, as little-endian doubles and whole numbers; checked before use. It guards against damage, not against malice: what it vouches for is looked at all the same.';
+COMMENT ON COLUMN grouplearn.artifacts.standard_errors IS 'Standard errors of the weights, then of the intercept; NULL for a weight that has none, and for models without standard errors.';
+COMMENT ON COLUMN grouplearn.artifacts.p_values IS 'P-values of the same weights being 0.';
+COMMENT ON COLUMN grouplearn.artifacts.critical IS 'Half the length of a confidence interval, in standard errors.';
+COMMENT ON COLUMN grouplearn.artifacts.without_errors IS 'Why the model, or some of its weights, has no standard errors.';
 
 CREATE TABLE grouplearn.units (
   model UUID NOT NULL,

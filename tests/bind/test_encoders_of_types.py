@@ -12,7 +12,7 @@ from helpers.thorough import THOROUGH
 
 from grouplearn.bind.bind import bind
 from grouplearn.bind.sql.checker import SqlChecker
-from grouplearn.data.encoding.registry import CALLS
+from grouplearn.data.encoding.registry import CALLS, called
 from grouplearn.errors import BindError
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import TrainModel
@@ -65,7 +65,7 @@ TYPES = (
 )
 CALLED = {
     None: "x",
-    **{name: call.example for name, call in CALLS.items() if name != "time_step"},
+    **{name: call.example for name, call in CALLS.items() if any(each.suggested for each in called(name))},
     "sparse": "sparse(x, x, 64)",
 }
 LEARNERS = ("linear_regression", "gbdt")

@@ -2,6 +2,7 @@
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import grouplearn
@@ -73,21 +74,28 @@ def test_as_duckdb_compares(con, kind, few, monkeypatch):
     assert kind in taken or kind.startswith("ENUM") == ("VARCHAR" in taken)
 
 
+@pytest.mark.parametrize("rest", [None, "c"])
 @pytest.mark.parametrize("most", [1 << 22, 0])
-def test_places_in_the_lists_of_groups(most, monkeypatch):
-    """By a table of all lists and categories, or where that would be large by a search: the same places."""
+def test_places_in_the_lists_of_groups(most, rest, monkeypatch):
+    """By a table of all lists and categories, or where that would be large by a search: the same places; texts that a list
+    does not have are at that of the rest, NULL is nowhere."""
     monkeypatch.setattr(vocabulary, "_MOST", most)
     lists = [("b", "a"), (), ("c",), ("b", "a"), ("a", "b", "c")]
-    places = OwnPositions(lists)
+    places = OwnPositions(lists, rest)
     group, codes = (each.ravel().astype(np.int32) for each in np.meshgrid(np.arange(-1, 5), np.arange(-1, 3)))
-    expected = [
-        lists[own].index(places.categories[code])
-        if own >= 0 <= code and places.categories[code] in lists[own]
-        else np.nan
-        for own, code in zip(group, codes, strict=True)
+    texts = [
+        places.categories[code] if code >= 0 else [None, "unknown"][place % 2]
+        for place, code in enumerate(codes.tolist())
     ]
-    np.testing.assert_array_equal(places.of(group, codes), expected)
-    nothing = OwnPositions([(), ()]).of(np.zeros(3, np.int32), np.full(3, -1, np.int32))
+    assert {None, "unknown"} < {*texts}
+
+    def place(own, text):
+        text = rest if own >= 0 and text is not None and text not in lists[own] else text
+        return lists[own].index(text) if own >= 0 and text in lists[own] else np.nan
+
+    expected = [place(own, text) for own, text in zip(group.tolist(), texts, strict=True)]
+    np.testing.assert_array_equal(places.of(group, codes, pa.array(texts, pa.string())), expected)
+    nothing = OwnPositions([(), ()], rest).of(np.zeros(3, np.int32), np.full(3, -1, np.int32), pa.array(["a"] * 3))
     assert np.isnan(nothing).all()
 
 

@@ -46,7 +46,8 @@ def test_what_has_no_epochs_is_not_told_to_raise_them(monkeypatch: pytest.Monkey
     monkeypatch.setattr(least_squares, "_ROUNDS_OF_COLUMNS", 0)
     with grouplearn.connect(progress=False) as con:
         rows = answer(
-            con, "TRAIN MODEL m USING linear_regression PREDICT y::INT FROM t GROUP BY g OVER GRID (l1 IN (0.1, 1e6))"
+            con,
+            "TRAIN MODEL m USING linear_regression PREDICT y::INT FEATURES (*) FROM t GROUP BY g OVER GRID (l1 IN (0.1, 1e6))",
         )
         told = "1 of 2 trials have not converged: raise l1 or tolerance"
         assert [str(row["note"]).split("; ")[-1] for row in rows] == [told] * 2

@@ -20,6 +20,7 @@ from grouplearn.models.label import LABELLED, SEVERAL_CLASSES, TWO_CLASSES
 from grouplearn.models.state import Artifact
 from grouplearn.schedule.messages import BlockRange
 from grouplearn.store import writer as store
+from grouplearn.store.objects import exists
 from grouplearn.train.job import LostWork
 
 MEMORY = ("memory", "main")
@@ -44,13 +45,16 @@ def stored(con: duckdb.DuckDBPyConnection) -> StoredModel:
 def objects(con: duckdb.DuckDBPyConnection) -> set[str]:
     query = """
         SELECT view_name FROM duckdb_views() WHERE NOT internal
-        UNION SELECT function_name FROM duckdb_functions() WHERE function_name LIKE '%\\_predict' ESCAPE '\\'
+        UNION SELECT function_name FROM duckdb_functions() WHERE regexp_matches(function_name, '_(predict|drift)$')
           AND function_type = 'table_macro'
         UNION SELECT schema_name FROM duckdb_schemas() WHERE schema_name = 'grouplearn'"""
     return {row[0] for row in con.execute(query).fetchall()}
 
 
-ALL = {"m", "m_weights", "m_curves", "m_importance", "m_schedule", "m_predict", "grouplearn"}
+ALL = {
+    "m", "m_weights", "m_curves", "m_importance", "m_features", "m_schedule", "m_versions", "m_history", "m_predict",
+    "m_drift", "grouplearn",
+}  # fmt: skip
 
 
 @pytest.mark.usefixtures("commented")
@@ -59,9 +63,9 @@ def test_every_table_and_column_is_typed_and_tables_are_documented(con):
     store.ensure_schema(con, "memory")
     tables = con.execute("SELECT table_name, comment FROM duckdb_tables() WHERE schema_name = 'grouplearn'").fetchall()
     assert {name for name, _ in tables} == {
-        "models", "groups", "configs", "trials", "curves", "artifacts", "units", "errors", "trees", "nodes", "layers",
-        "factors", "leaves",
-        "schema_version", "combinations",
+        "models", "groups", "configs", "trials", "curves", "artifacts", "states", "refreshed", "watermarks", "units",
+        "errors", "profiles", "held_out", "trees", "nodes", "layers", "factors", "leaves",
+        "schema_version", "combinations", "past_models", "history",
     }  # fmt: skip
     assert all(comment for _, comment in tables)
 
@@ -190,9 +194,9 @@ def test_rows_are_stored_where_duckdb_finds_no_variables(con):
     assert con.sql("SELECT count(*) FROM m WHERE status = 'done'").fetchall() == [(12,)]
 
 
-def test_replace_leaves_nothing_of_the_old_model(con):
+def test_replace_leaves_nothing_of_a_model_that_keeps_one_version(con):
     write(con, definition(), rollup_outcome(definition()))
-    model = definition(TWO_CLASSES, keys=(), sets=((),))
+    model = definition(TWO_CLASSES, keys=(), sets=((),), keep_versions=1)
     write(con, model, outcome([group_outcome(model, Group(0, 0, (), ((0, 5),)), 1)]), replace=True)
     assert objects(con) == ALL
     for table, count in (("models", 1), ("groups", 1), ("trials", 2), ("artifacts", 2), ("configs", 2), ("units", 1)):
@@ -262,7 +266,7 @@ def test_rename_takes_views_and_macro_along(con):
 )
 def test_objects_in_the_way(con, statement, message):
     con.execute(statement)
-    conflict = store.exists(con, *MEMORY, "m")
+    conflict = exists(con, *MEMORY, "m")
     assert conflict is not None
     assert (conflict.message, conflict.is_model) == (message, False)
     for replace in (False, True):
@@ -271,12 +275,12 @@ def test_objects_in_the_way(con, statement, message):
 
 
 def test_a_model_in_the_way(con):
-    assert store.exists(con, *MEMORY, "m") is None
+    assert exists(con, *MEMORY, "m") is None
     write(con, definition(), rollup_outcome(definition()))
-    conflict = store.exists(con, *MEMORY, "M")
+    conflict = exists(con, *MEMORY, "M")
     assert conflict is not None
     assert conflict.is_model
-    assert store.exists(con, *MEMORY, "m", replace=True) is None
+    assert exists(con, *MEMORY, "m", replace=True) is None
     with pytest.raises(ModelExists, match='model "m" already exists'):
         write(con, definition(), rollup_outcome(definition()))
     con.execute("DROP VIEW m_weights; CREATE TABLE m_weights (i INT)")
@@ -291,7 +295,7 @@ def test_show_models_has_the_same_columns_without_any(con):
     empty = con.sql(models.show_models_sql(con))
     assert empty.fetchall() == []
     assert store.names(con) == []
-    assert store.exists(con, *MEMORY, "m") is None
+    assert exists(con, *MEMORY, "m") is None
     assert not store.drop(con, *MEMORY, "m")
     write(con, definition(), rollup_outcome(definition()))
     shown = con.sql(models.show_models_sql(con))

@@ -29,6 +29,25 @@ MODELS = {
     "svm_binary": ("linear_svm", "binary", f"x, {FEATURES}", ""),
     "svm_multiclass": ("linear_svm", "multiclass", f"impute(x), {FEATURES}", ""),
     "poisson_value": ("poisson_regression", "value", f"impute(x), {FEATURES}", ""),
+    "losses_value": (
+        "linear_learner",
+        "value",
+        f"impute(x), {FEATURES}",
+        "OVER GRID (loss IN ('poisson', 'absolute')) OPTIMIZE rmse WITH (epochs = 3)",
+    ),
+    "precise_binary": ("logistic_regression", "binary", f"x, {FEATURES}", "OPTIMIZE recall_at_precision(0.8)"),
+    "recalled_binary": (
+        "gbdt",
+        "binary",
+        f"x, {FEATURES}",
+        "OPTIMIZE precision_at_recall(0.9) WITH (num_iterations = 6)",
+    ),
+    "losses_multiclass": (
+        "linear_learner",
+        "multiclass",
+        f"x, {FEATURES}",
+        "OVER GRID (loss IN ('logistic', 'hinge'))",
+    ),
     "wide_value": ("linear_regression", "value", f"impute(x), {FEATURES}, hash(cat, 100000)", "WITH (l2 = 1)"),
     "wide_multiclass": ("logistic_regression", "multiclass", f"hash(w, 5000), {FEATURES}", ""),
     "trees_value": ("gbdt", "value", f"x, {FEATURES}", "WITH (seed = 3)"),
@@ -65,7 +84,7 @@ MODELS = {
 
 def statement(name: str) -> str:
     learner, task, features, rest = MODELS[name]
-    positive = " WHERE y >= 0" if learner == "poisson_regression" else ""
+    positive = " WHERE y >= 0" if learner in ("poisson_regression", "linear_learner") and task == "value" else ""
     return (
         f"TRAIN MODEL {name} USING {learner} PREDICT {TARGETS[task]} AS label FEATURES ({features})"
         f' FROM t{positive} GROUP BY ROLLUP (g, "od d") HAVING count(*) > 60 {rest}'

@@ -26,7 +26,7 @@ from grouplearn.catalog.schema import TABLES
 #: A model of each form in which models are stored.
 STORED = MODELS if THOROUGH else ("ridge_value", "svm_multiclass", "wide_value", "wide_multiclass", "trees_binary",
     "trees_multiclass", "net_value", "net_multiclass")  # fmt: skip
-VIEWS = ("", "_curves", "_importance", "_schedule")
+VIEWS = ("", "_curves", "_importance", "_features", "_schedule")
 
 
 def export(con: grouplearn.Connection, name: str, path: Path, kind: str) -> dict[str, Any]:
@@ -528,9 +528,18 @@ def test_import_into_another_database_and_schema(con: grouplearn.Connection, tmp
     con.execute("DETACH other")
 
 
-@pytest.mark.parametrize(("learner", "first"), [("kmeans", "cluster"), ("pca", "projection")])
-def test_onnx_of_learners_without_a_label(con: grouplearn.Connection, tmp_path: Path, learner: str, first: str) -> None:
-    name, second = f"without_{learner}", {"cluster": "distance", "projection": "residual"}[first]
+@pytest.mark.parametrize(
+    ("learner", "options", "first"),
+    [
+        ("kmeans", "", "cluster"),
+        ("pca", "", "projection"),
+        ("pca", "WITH (whiten = true, n_components = 3)", "projection"),
+    ],
+)
+def test_onnx_of_learners_without_a_label(
+    con: grouplearn.Connection, tmp_path: Path, learner: str, options: str, first: str
+) -> None:
+    name, second = f"without_{learner}{len(options)}", {"cluster": "distance", "projection": "residual"}[first]
     con.execute(
         "CREATE OR REPLACE TABLE few AS SELECT i % 2 AS g, hash(i) % 1000 / 100.0 AS x, 'k' || i % 3 AS k,"
         " CASE WHEN i % 7 > 0 THEN i % 5 END AS h, CASE WHEN i % 11 > 0 THEN hash(i + 7) % 1000 / 9.0 END AS y"
@@ -538,7 +547,7 @@ def test_onnx_of_learners_without_a_label(con: grouplearn.Connection, tmp_path: 
     )
     con.execute(
         f"TRAIN MODEL {name} USING {learner} FEATURES (zscore(x), y, onehot(k), hash(h, 3), ordinal(k) AS place)"
-        " FROM few GROUP BY g"
+        f" FROM few GROUP BY g {options}"
     )
     index = export(con, name, tmp_path / "out", "onnx")
     for group in index["groups"]:

@@ -18,6 +18,9 @@ from grouplearn.parser.statements import OurStatement, TrainModel
 class FakeSession:
     is_busy = False
 
+    def read_again(self, statement: OurStatement, text: str) -> str:
+        return ""
+
     def expect_variables(self, text: str = "") -> None:
         pass
 

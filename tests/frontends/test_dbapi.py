@@ -375,7 +375,10 @@ def test_a_model_is_trained_from_a_variable(kind: str) -> None:
         }[kind]()
         connection.execute("TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x) FROM rows GROUP BY g")
         views = connection.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY ALL").fetchall()
-        assert views == [("m",), ("m_curves",), ("m_importance",), ("m_schedule",), ("m_weights",)]
+        assert views == [
+            (f"m{suffix}",)
+            for suffix in ("", "_curves", "_features", "_history", "_importance", "_schedule", "_versions", "_weights")
+        ]
 
 
 def test_of_two_that_train_the_same_model_at_once_one_wins() -> None:

@@ -28,6 +28,10 @@ shop:
 {{{{ config(materialized='trained') }}}}
 {TRAIN} FROM {{{{ ref('sales') }}}} GROUP BY region OVER GRID (l2 IN (0, 1))
 """,
+    "models/nightly.sql": f"""
+{{{{ config(materialized='trained', refresh='ON WORSE KEEP') }}}}
+{TRAIN} FROM {{{{ ref('sales') }}}} GROUP BY region
+""",
     "models/forecast.sql": "FROM {{ grouplearn.predict(ref('demand'), ref('sales')) }}",
     "models/hooked.sql": f"""
 {{{{ config(post_hook="TRAIN OR REPLACE MODEL {{{{ this.schema }}}}.by_hook {TRAIN} FROM {{{{ this }}}}") }}}}
@@ -119,7 +123,12 @@ def run(
 def check_tables(path: Path) -> None:
     with grouplearn.connect(path, progress=None) as con:
         models = {row[0]: row[1] for row in con.execute("SELECT model, trials FROM (SHOW MODELS)").fetchall()}
-        assert models == {"demand": 6, "by_hook": 1, "by_session": 3}
+        assert models == {"demand": 6, "nightly": 3, "by_hook": 1, "by_session": 3}
+        versions = (
+            "SELECT model_name, count(*) FROM grouplearn.history WHERE model_name IN ('demand', 'nightly') GROUP BY ALL"
+        )
+        # Each run trains one anew, and refreshes the other, whose rows are the same.
+        assert sorted(con.execute(versions).fetchall()) == [("demand", 2), ("nightly", 1)]
         assert con.execute("SELECT count(*), max(abs(units - prediction)) < 1e-9 FROM forecast").fetchall() == [
             (300, True)
         ]

@@ -57,12 +57,14 @@ def test_a_column_is_a_table_of_one(con: Connection, make: Any) -> None:
     assert con.execute("SELECT count(cluster) FROM k_predict(rows)").fetchall() == [(60,)]
 
 
-def test_a_stream_that_can_be_read_once_is_refused_before_it_is_read(con: Connection) -> None:
-    rows = table().to_reader()
-    assert error_of(con, rows) == (
+def test_a_stream_that_can_be_read_once_is_refused_where_rows_are_read_twice(con: Connection) -> None:
+    rows: Any = table()
+    con.execute(TRAIN)
+    rows, sql = table().to_reader(), "EVALUATE MODEL m ON rows"
+    assert error_of(con, rows, sql) == (
         '"rows" is a stream that can be read only once, and rows are read more than once\n\n'
-        f"LINE 1: {TRAIN}\n"
-        f"{' ' * len(f'LINE 1: {TRAIN[:-4]}')}^^^^\n\n"
+        f"LINE 1: {sql}\n"
+        f"{' ' * len(f'LINE 1: {sql[:-4]}')}^^^^\n\n"
         "Hint: Read it into a table first: rows = rows.read_all(), or rows.to_table() of a scanner."
     )
     assert rows.read_all().num_rows == 60

@@ -396,7 +396,7 @@ def test_an_interrupt_between_any_two_queries_of_a_statement_stops_it() -> None:
             con.execute(f"CREATE VIEW {name} AS SELECT i AS x, 2.0 * i AS y FROM range({rows}) AS r(i)")
         pressed = Counting(con.native, con.interrupt)
         con._duckdb = con._session._connection = pressed  # type: ignore[assignment, attr-defined]
-        con._session.__dict__.pop("_databases")
+        con._session._databases = None  # type: ignore[attr-defined]  # found anew
         con.execute(EVALUATE.replace("big", "small"))  # what is asked once for all is asked now
         pressed.left = 1 << 20
         con.execute(EVALUATE.replace("big", "small"))

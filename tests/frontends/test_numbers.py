@@ -185,7 +185,10 @@ def test_a_notebook_shows_four_digits_and_keeps_all(console: Console, asked: tup
 def test_no_time_of_ours_has_a_time_zone(console: Console) -> None:
     """DuckDB cannot give Python a TIMESTAMPTZ without a package that we do not ask for."""
     con = console.connection
-    views = [f"FROM demand{suffix}" for suffix in ("", "_weights", "_curves", "_importance", "_schedule")]
+    views = [
+        f"FROM demand{suffix}"
+        for suffix in ("", "_weights", "_curves", "_importance", "_features", "_schedule", "_versions", "_history")
+    ]
     listings = ["SHOW MODELS", "SHOW RUNS", "SHOW LEARNERS", "DESCRIBE MODEL demand", "EVALUATE MODEL demand ON sales"]
     kinds = {str(kind) for statement in (*views, *listings, TRAIN) for kind in con.sql(statement).types}
     kinds |= {

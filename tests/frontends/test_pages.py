@@ -77,7 +77,8 @@ def test_what_the_page_says_of_dbt_is_what_is_tested() -> None:
     from test_dbt import FILES
 
     tested = re.sub(r"\s+", "", FILES["models/demand.sql"])
-    model, forecast = blocks("how-to/operations/clients.md", "sql")
+    model, nightly, forecast = blocks("how-to/operations/clients.md", "sql")
+    assert "refresh='SINCE day ON WORSE KEEP'" in nightly
     assert tested.startswith(re.sub(r"\s+", "", model))
     assert re.sub(r".*FROM", "FROM", forecast).strip() == FILES["models/forecast.sql"]
     (profile,) = blocks("how-to/operations/clients.md", "yaml")

@@ -168,7 +168,16 @@ def test_tables_and_models_are_described_by_duckdb(engine: sa.Engine) -> None:
         con.exec_driver_sql("CREATE SCHEMA other; CREATE TABLE other.far (i INTEGER)")
     seen = sa.inspect(engine)
     assert seen.get_table_names() == ["t"]
-    assert seen.get_view_names() == ["m", "m_curves", "m_importance", "m_schedule", "m_weights"]
+    assert seen.get_view_names() == [
+        "m",
+        "m_curves",
+        "m_features",
+        "m_history",
+        "m_importance",
+        "m_schedule",
+        "m_versions",
+        "m_weights",
+    ]
     assert seen.get_table_names("other") == ["far"]
     assert "trials" in seen.get_table_names("grouplearn")
     assert seen.has_table("m")

@@ -9,17 +9,19 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-_LISTENS = "0A"
+#: The state of a socket that listens (TCP), and of one that is bound and connected to nobody (UDP). Ray connects a
+#: UDP socket for a moment to learn the machine's address; only the one it is connected to could send to that.
+_OPEN = {"tcp": "0A", "tcp6": "0A", "udp": "07", "udp6": "07"}
 
 
 def listening(processes: Iterable[int]) -> set[tuple[str, int]]:
     """Return the addresses and ports of TCP (and UDP, where nobody is connected) on which any of the processes listens."""
     own = {inode for process in processes for inode in _sockets(process)}
     found = set()
-    for table in ("tcp", "tcp6", "udp", "udp6"):
+    for table, open_state in _OPEN.items():
         for line in Path("/proc/net", table).read_text().splitlines()[1:]:
             words = line.split()
-            if words[9] in own and (words[3] == _LISTENS or table.startswith("udp")):
+            if words[9] in own and words[3] == open_state:
                 address, _, port = words[1].partition(":")
                 found.add((_readable(address), int(port, 16)))
     return found

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 import scipy.sparse
 
-from grouplearn.kernels import algebra, boosting, digests, library, metrics, networks, scoring, spreads
+from grouplearn.kernels import algebra, boosting, digests, library, metrics, networks, profiles, scoring, spreads
 from grouplearn.kernels.build import compiling
-from grouplearn.kernels.clusters import clustering, distances, projections
+from grouplearn.kernels.clusters import clustering, coresets, distances, facilities, projections
+from grouplearn.kernels.contributions import CountedForest
 from grouplearn.kernels.library import calling_back, on_threads
 from grouplearn.kernels.linear import coordinate_descent, few_rows, least_squares, moments, sparse, stochastic_gradient
 from grouplearn.kernels.linear import generalised_linear as glm
@@ -30,7 +31,12 @@ STRETCH = 1 << 18
 #: Of so few operations no call looks: what is made once per epoch or block, of parameters alone.
 SHORT = {
     *("ask_of_thread", "fingerprint", "processor_level", "seconds_helped", "dropout_key", "free_grown"),
-    *("generalised_linear_numbers", "generalised_linear_are_sound", "begin_generalised_linear"),
+    *(
+        "generalised_linear_numbers",
+        "generalised_linear_are_sound",
+        "begin_generalised_linear",
+        "place_generalised_linear",
+    ),
     *("generalised_linear_epochs_of_few", "loss_name"),
     *("networks_predict_room", "networks_room_single", "networks_room_double"),
 }
@@ -60,6 +66,18 @@ def smoothed(what: str) -> Callable[[], object]:
     return lambda: exponential_smoothing.forecast(12, model, parameters, states, np.ones(1200), 200)
 
 
+def explained() -> Callable[[], object]:
+    """Rows explained by 100 trees of one split."""
+    one, many = np.arange(101), np.zeros(100, np.int32)
+    below = np.full(100, -1, np.int32), np.full(100, -2, np.int32)
+    trees = CountedForest(
+        *(one, 2 * one, many, many + 1, many, many, *below, np.zeros(100), np.full(100, 8.0), numbers(200)),
+        *(np.full(200, 4.0), np.zeros(101, np.int64), np.zeros(1, np.uint32)),
+    )
+    x, chosen = numbers(20_000, 2), np.zeros(20_000, np.int32)
+    return lambda: trees.contributions(x, chosen, np.arange(2, dtype=np.int32), 2)
+
+
 @dataclass(frozen=True)
 class Call:
     """A call of one kernel or of some, and the fewest looks it takes: its operations by STRETCH, and something to spare."""
@@ -67,6 +85,23 @@ class Call:
     kernels: str
     make: Callable[[], Callable[[], object]]
     looks: int
+
+
+def one_pass(what: str) -> Callable[[], object]:
+    x, weight, sizes, key = numbers(50_000, 20), np.ones(50_000), (20, 2_000), (1, 2, 3)
+    if what == "coreset":
+        within = coresets.ranges(x, weight)
+        return lambda: coresets.draw(x, weight, within, sizes, key)
+    given = facilities.Points(x, weight, weight)
+    return lambda: facilities.opened(given, coresets.ranges(x, weight), sizes, key, 0.0)
+
+
+def profiled(what: str) -> Callable[[], object]:
+    groups = profiles.GroupRuns(runs=np.array([[0, 400_000]]), first=np.array([0, 1]))
+    if what == "numbers":
+        return lambda: profiles.of_numbers(numbers(400_000, 8), groups, range(8))
+    codes = (np.arange(400_000, dtype=np.int32) % 100).reshape(-1, 1)
+    return lambda: profiles.of_codes(codes, groups, 0, 100, 20)
 
 
 def of_rows() -> Callable[[], object]:
@@ -501,6 +536,10 @@ CALLS = {
     "digests": Call("number_digests", digested, 10),
     "scores": Call("encode_numbers score_linear link_scores", predicted, 4),
     "survey": Call("survey_rows sample_rows", lambda: clustered("survey"), 3),
+    "coreset": Call("draw_coreset", lambda: one_pass("coreset"), 4),
+    "facilities": Call("open_facilities", lambda: one_pass("facilities"), 4),
+    "profile of numbers": Call("profile_numbers", lambda: profiled("numbers"), 4),
+    "profile of codes": Call("profile_codes", lambda: profiled("codes"), 4),
     "seeds": Call("start_clustering", lambda: clustered("begin"), 10),
     "pass of k-means": Call("sum_clusters", lambda: clustered("sums"), 10),
     "step of k-means": Call("step_clusters", lambda: clustered("step"), 1),
@@ -508,6 +547,7 @@ CALLS = {
     "k-means": Call("solve_clusters", lambda: clustered("solve"), 20),
     "scores of k-means": Call("score_clusters", lambda: lambda: of_clusters("scores"), 10),
     "runs of k-means": Call("score_clusters_runs", lambda: lambda: of_clusters("runs"), 10),
+    "contributions": Call("explain_trees", explained, 3),
     "sums of k-means": Call("sum_scores", lambda: lambda: of_clusters("sums"), 3),
     "metrics of k-means": Call("measure_clusters", lambda: lambda: of_clusters("measure"), 10),
     "projections": Call("project_rows", lambda: lambda: of_components("scores"), 10),

@@ -15,18 +15,27 @@ from grouplearn.kernels.linear import stochastic_gradient as kernel
 from grouplearn.kernels.linear.stochastic_gradient import BlockRows, SgdModels, SgdSettings
 from grouplearn.kernels.networks import visiting_order
 
-LOSSES = ("squares", "logistic", "softmax", "poisson", "hinge", "squared_hinge")
+OF_NUMBERS = ("squares", "absolute", "quantile", "huber", "poisson")
+#: Packs whose configs have one loss, and others in which each has its own.
+LOSSES = {
+    **{each: (each,) for each in (*OF_NUMBERS, "logistic", "softmax", "hinge", "squared_hinge")},
+    "several of numbers": OF_NUMBERS,
+    "several of two classes": ("hinge", "logistic", "squared_hinge"),
+    "several of three classes": ("softmax", "hinge", "squared_hinge"),
+}
 
 
 def outputs_of(loss: str) -> int:
-    return 3 if loss == "softmax" else 1
+    return 3 if "softmax" in LOSSES[loss] else 1
 
 
 def rows_of(loss: str, n: int = 90, columns: int = 11, batch_size: int = 1, kind: str = "sparse") -> BlockRows:
     random = np.random.default_rng(4)
     x = random.normal(size=(n, columns)) * (random.random((n, columns)) < 0.4)
-    y = {"squares": random.normal(size=n), "softmax": random.integers(0, 3, n), "poisson": random.poisson(2.0, n)}
-    labels = np.asarray(y.get(loss, random.integers(0, 2, n)), float)
+    kinds = {"poisson": random.poisson(2.0, n), "softmax": random.integers(0, 3, n), "hinge": random.integers(0, 2, n)}
+    kinds |= dict.fromkeys(("logistic", "squared_hinge"), kinds["hinge"])
+    own = next((name for name in ("poisson", "softmax", *LOSSES[loss]) if name in LOSSES[loss]), loss)
+    labels = np.asarray(kinds[own] if own in kinds else random.normal(size=n), float)
     as_kind = {"sparse": scipy.sparse.csr_matrix, "single": lambda each: each.astype(np.float32), "double": np.array}
     return BlockRows(as_kind[kind](x), labels, random.uniform(0.5, 2, n), visiting_order(1, 0, n), batch_size, 0.8)
 
@@ -52,24 +61,34 @@ def models_of(configs: int, outputs: int, columns: int = 11, owes: bool = True, 
 def descent_of(loss: str, configs: int = 5) -> SgdSettings:
     c = np.arange(configs)
     return SgdSettings(
-        loss,
+        np.resize(LOSSES[loss], configs),
         rate=0.03 + 0.02 * c,
         decay=np.where(c == 0, 0.0, 0.01 * (c + 1)),
         rooted=c % 2.0,
         ridge=np.array([0.0, 0.3, 0.01, 1.0, 0.0])[c % 5],
         lasso=np.array([0.0, 0.002, 0.02, 0.0, 0.01])[c % 5],
         with_intercept=(c != 3) * 1.0,
+        parameter=np.array([0.9, 0.3, 0.5])[c % 3],
     )
 
 
-def loss_and_slope(loss: str, score: np.ndarray, label: float) -> tuple[float, np.ndarray]:
+def loss_and_slope(loss: str, number: float, score: np.ndarray, label: float) -> tuple[float, np.ndarray]:
     """The loss of scores (k,) and its slopes."""
-    (s,), side = score[:1], 2 * label - 1
+    if loss != "softmax" and len(score) > 1:
+        each = [loss_and_slope(loss, number, score[[k]], float(label == k)) for k in range(len(score))]
+        return sum(value for value, _ in each), np.concatenate([slope for _, slope in each])
+    (s,), side, error = score[:1], 2 * label - 1, label - score[0]
     if loss == "softmax":
         own = np.arange(len(score)) == label
         return float(scipy.special.logsumexp(score) - score[own][0]), scipy.special.softmax(score) - own
     found = {
         "squares": lambda: (0.5 * (s - label) ** 2, s - label),
+        "absolute": lambda: (abs(error), -np.sign(error)),
+        "quantile": lambda: (max(number * error, (number - 1) * error), -number if error > 0 else 1 - number),
+        "huber": lambda: (
+            0.5 * error**2 if abs(error) <= number else number * (abs(error) - 0.5 * number),
+            -np.clip(error, -number, number),
+        ),
         "logistic": lambda: (np.logaddexp(0, s) - label * s, scipy.special.expit(s) - label),
         "poisson": lambda: (np.exp(s) - label * s + scipy.special.xlogy(label, label) - label, np.exp(s) - label),
         "hinge": lambda: (max(0, 1 - side * s), -side if side * s < 1 else 0.0),
@@ -83,7 +102,7 @@ def weight_of(
 ) -> float:
     """What a row (x, y, weight) counts in a step: its weight, but of Poisson's loss no more than moves its score to log(y)."""
     x, y, weight = row[0].astype(float), *row[1:]
-    if descent.loss != "poisson" or rate == 0:
+    if descent.loss[c] != "poisson" or rate == 0:
         return weight
     return float(min(weight, 1 / (max(np.exp(score[0]), y) * rate * (x @ x + descent.with_intercept[c]))))
 
@@ -99,7 +118,7 @@ def plain(descent: SgdSettings, c: int, w: np.ndarray, rows: BlockRows) -> dict[
         rate = descent.rate[c] / (np.sqrt(slower) if descent.rooted[c] else slower)
         by_w, by_b = np.zeros_like(w), np.zeros_like(b)
         for row in batch:
-            loss, slope = loss_and_slope(descent.loss, w @ x[row] + b, rows.y[row])
+            loss, slope = loss_and_slope(str(descent.loss[c]), descent.parameter[c], w @ x[row] + b, rows.y[row])
             weight = rows.weight[row] * rows.weighed
             counts = weight_of(descent, c, rate, (x[row], rows.y[row], weight), w @ x[row] + b)
             by_w += counts / len(batch) * np.outer(slope, x[row])
@@ -226,7 +245,7 @@ def test_gradients_and_norms(loss: str, known: bool, build: str) -> None:
     for c in range(5):
         for x, y, weight in zip(rows.x.toarray(), rows.y, rows.weight * rows.weighed, strict=True):
             score = models.weights()[c] @ x + models.intercept[c]
-            value, slope = loss_and_slope(loss, score, y)
+            value, slope = loss_and_slope(str(descent.loss[c]), descent.parameter[c], score, y)
             counts = weight_of(descent, c, descent.rate[c], (x, y, weight), score)
             expected[c] += 2 * counts * np.outer(slope, x)
             sums[c] += 2 * counts * slope
@@ -238,6 +257,31 @@ def test_gradients_and_norms(loss: str, known: bool, build: str) -> None:
     absolute, square = kernel.norms(trained)
     np.testing.assert_allclose(absolute, np.abs(trained.weights()).sum(axis=(1, 2)), rtol=1e-12)
     np.testing.assert_allclose(square, (trained.weights() ** 2).sum(axis=(1, 2)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_gradients_are_differences_of_losses(loss: str) -> None:
+    outputs, rows = outputs_of(loss), rows_of(loss)
+    descent = replace(descent_of(loss), rate=np.zeros(5))  # with a rate, rows of Poisson's loss weigh less
+    models = replace(models_of(5, outputs), intercept=np.full((5, outputs), 0.1))
+    by_weights, by_intercept, _ = kernel.gradients(models, descent, [rows])
+    step = 1e-6
+
+    def losses(**moved: np.ndarray) -> np.ndarray:
+        return kernel.gradients(replace(models, **moved), descent, [rows])[2].sum(axis=1)
+
+    for output in range(outputs):
+        for column in range(11):
+            up, down = models.unscaled.copy(), models.unscaled.copy()
+            up[:, output, column] += step
+            down[:, output, column] -= step
+            difference = (losses(unscaled=up) - losses(unscaled=down)) / (2 * step)
+            np.testing.assert_allclose(by_weights[:, output, column], difference, rtol=1e-5, atol=1e-6)
+        up, down = models.intercept.copy(), models.intercept.copy()
+        up[:, output] += step
+        down[:, output] -= step
+        difference = (losses(intercept=up) - losses(intercept=down)) / (2 * step)
+        np.testing.assert_allclose(by_intercept[:, output], difference, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["sparse", "single", "double"])

@@ -16,6 +16,7 @@ from grouplearn.learners.contract import hyperparameter_values
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Stop
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.optional import predicting
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import AlgebraicLearner, RoundsLearner, SamplingLearner, SequentialLearner
 from grouplearn.models.label import LABELLED, NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
@@ -52,6 +53,15 @@ GRIDS: dict[str, Sequence[dict[str, Any]]] = {
         f"{name} by sgd": [{"l2": 1.0}, {"l2": 0.1, "learning_rate": 0.2}, {"l2": 3.0, "schedule": "inverse_sqrt"}]
         for name in LINEAR
     },
+    "linear_learner": [{"l2": 1.0}, {"l2": 0.1, "learning_rate": 0.2}, {"l1": 2.0, "schedule": "inverse_sqrt"}],
+    # A pack of one loss each, of which some are averaged, and some have l1.
+    "linear_learner, of numbers": [
+        {"loss": "absolute"},
+        {"loss": "quantile", "alpha": 0.8, "l1": 0.5},
+        {"loss": "poisson", "average": False},
+        {"loss": "huber", "delta": 2.0},
+    ],
+    "linear_learner, of classes": [{"loss": "hinge"}, {"loss": "logistic", "l1": 0.5}, {"loss": "squared_hinge"}],
     "gbdt": [
         {"num_iterations": 5},
         {"num_iterations": 8, "num_leaves": 7},
@@ -67,18 +77,30 @@ GRIDS: dict[str, Sequence[dict[str, Any]]] = {
         {"hidden_layers": (6,), "learning_rate": 0.01},
         {"hidden_layers": (6,), "l2": 2.0},
     ],
-    "kmeans": [{"k": 3}, {"k": 5, "n_init": 1}, {"k": 1, "tolerance": 0.0}],
-    "pca": [{"n_components": 2}, {"n_components": 3}, {"n_components": None}],
+    **{
+        name: [{"k": 3}, {"k": 5, "n_init": 1}, {"k": 1, "tolerance": 0.0}]
+        for name in ("kmeans", "kmeans by coreset", "kmeans by facility_location")
+    },
+    "kmeans by facility_location, few rows": [{"k": k, "k_max": 5} for k in (3, 5, None)],
+    "kmeans by coreset, few rows": [{"k": k, "k_max": 5, "coreset_rows": 40} for k in (3, 5, 1)],
+    "pca": [{"n_components": 2}, {"n_components": 3, "whiten": True}, {"n_components": None}],
+    "pca by sketch": [
+        {"n_components": 2, "sketch_rows": 3},
+        {"n_components": 3, "sketch_rows": 3},
+        {"n_components": 1, "sketch_rows": 3, "whiten": True},
+    ],
     "own_network": [{"width": 6}, {"width": 6, "learning_rate": 0.01}, {"width": 6, "l2": 2.0}],
 }
 #: Series are in test_series.py: their only feature is the step of a row.
 WAYS = [way.way for way in registry.every_way() if not way.declaration.takes_series]
 SPECIAL = [name for name in GRIDS if "," in name]
+#: Labels of grids that are not for all labels of their learner.
+LABELS = {"linear_learner, of numbers": {NUMBER}, "linear_learner, of classes": {TWO_CLASSES, SEVERAL_CLASSES}}
 PAIRS = [
     *(
         (name, label)
         for name in (*WAYS, *SPECIAL)
-        for label in sorted(named(name).declaration.labels, key=lambda label: label.name)
+        for label in sorted(LABELS.get(name, named(name).declaration.labels), key=lambda label: label.name)
     ),
     *(("own_network", label) for label in sorted(LABELLED, key=lambda label: label.name)),
 ]
@@ -172,6 +194,10 @@ def scores(learner: Learner, problem: Problem, configs: Sequence[Config], state:
     return learner.scores(problem, configs, state, rows.x)
 
 
+#: The learners whose trials get rounds, see ``Declaration.rounds``.
+BOOSTED = ("gbdt", "random_forest")
+
+
 def test_every_learner_has_a_grid() -> None:
     assert set(GRIDS) == {*WAYS, *SPECIAL, "own_network"}
 
@@ -211,7 +237,7 @@ def test_a_finished_model_scores_as_its_state_does(name: str, label: Label) -> N
     assert live.shape[2] == problem.n_outputs or not label.is_given
     for number in range(len(configs)):
         artifact = learner.finalize(problem, configs, state, number)
-        finished = learner.score(label, artifact, rows.x)
+        finished = predicting(learner, configs[number]).score(label, artifact, rows.x)
         np.testing.assert_allclose(finished, live[:, number, : finished.shape[1]], rtol=1e-9, atol=1e-9)
         assert np.isnan(live[:, number, finished.shape[1] :]).all()
 
@@ -263,3 +289,21 @@ def test_a_group_without_a_category_has_a_model_of_a_constant_or_says_why_not(na
     told = "done" if constant else "failed", None if constant else "there are no features"
     assert found == [(0, *told), (1, "done", None)]
     assert missing == [(0, not constant), (1, False)]
+
+
+@pytest.mark.parametrize(("name", "label"), [pair for pair in PAIRS if pair[0] in BOOSTED])
+def test_more_rounds_go_on_from_fewer_as_in_one_training(name: str, label: Label) -> None:
+    learner, (problem, rows), configs = named(name), data(label), configs_of(name)
+    assert isinstance(learner, SamplingLearner)
+    fewer = [{**config, str(learner.declaration.rounds): 2} for config in configs]
+    stop = Stop("log_loss", carries=True)
+    begun, _ = learner.boost(problem, fewer, learner.init(problem, fewer), rows, None, stop)
+    states = [learner.trial_state(begun, index) for index in range(len(configs))]
+    assert [state is not None for state in states] == [learner.continues(config) for config in configs]
+    kept = [State.from_bytes(state.to_bytes()) for state in states if state is not None]
+    start = learner.pack_state(kept) if len(kept) == len(configs) else learner.init(problem, configs)
+    whole, _ = learner.boost(problem, configs, start, rows, None, stop)
+    alone = trained(learner, problem, configs, rows)
+    for index in range(len(configs)):
+        continued, straight = (learner.finalize(problem, configs, state, index) for state in (whole, alone))
+        assert continued.text == straight.text

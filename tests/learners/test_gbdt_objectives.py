@@ -256,7 +256,7 @@ def test_the_metric_of_an_objective_is_watched():
         ("tweedie", "tweedie_deviance"),
     ):
         values = {"objective": objective, "alpha": 0.3, "tweedie_variance_power": 1.4}
-        assert GBDT.default_metric(values) == metric
+        assert GBDT.default_metric(values, classes=False) == metric
         artifact, boosted = trained(problem_of(), values, train, valid=held_out, stop=Stop(metric, 2))
         scores = GBDT.score(NUMBER, artifact, held_out.x)[:, None]
         sums = metrics.measure(NUMBER, 0, scores, held_out.y, held_out.weight)

@@ -39,7 +39,7 @@ def test_against_scikit_learn(n: int, d: int, offset: float) -> None:
     np.testing.assert_allclose(found.variance.sum(), x.var(axis=0, ddof=1).sum(), rtol=1e-10)
     assert found.rank == d
     scores = (x - theirs.mean_) @ up(theirs.components_).T
-    shown = projections.scores(x, found.mean, found.components[:2])[:, 1:]
+    shown = projections.scores(x, found.mean, found.components[:2])[:, projections.BEFORE :]
     np.testing.assert_allclose(shown, scores[:, :2], rtol=0, atol=1e-6 * np.abs(scores).max())
 
 
@@ -75,7 +75,7 @@ def test_rows_that_say_little() -> None:
         assert (found.variance[:rank] > 0).all()
         expected = x.var(axis=0, ddof=1) if len(x) > 1 else np.zeros(d)
         np.testing.assert_allclose(found.variance.sum(), expected.sum(), rtol=1e-10, atol=1e-15)
-        scores = projections.scores(x, found.mean, found.components)[:, 1:]
+        scores = projections.scores(x, found.mean, found.components)[:, projections.BEFORE :]
         np.testing.assert_allclose(scores[:, rank:], 0, rtol=0, atol=1e-9)
 
 

@@ -25,6 +25,7 @@ from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import Piece, Visit
 from grouplearn.learners.linear.learners import LINEAR_REGRESSION, LINEAR_SVM, LOGISTIC_REGRESSION, OF_ONE_LOSS
 from grouplearn.learners.linear.stochastic_gradient import state as sgd_state
+from grouplearn.learners.linear.stochastic_gradient.hyperparameters import averaged
 from grouplearn.learners.linear.stochastic_gradient.solver import StochasticGradientSolver
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.models.state import State
@@ -320,7 +321,7 @@ def test_the_mean_of_states_has_the_mean_weights_part_by_part(penalty: dict[str,
         share / 8 * sgd_state.models_of(each.tensors).weights() for share, each in zip(shares, states, strict=True)
     )
     np.testing.assert_allclose(sgd_state.models_of(found.tensors).weights(), by_hand, rtol=1e-12, atol=1e-15)
-    finished = [sgd_state.finished(each, slice(None))[0] for each in (found, *states)]
+    finished = [sgd_state.finished(each, slice(None), averaged(configs))[0] for each in (found, *states)]
     if penalty.get("average") is not False and "l1" not in penalty:
         counted = np.array([each.tensors["counted"] for each in states]) * np.array(shares)[:, None]
         weighed = counted / counted.sum(axis=0)

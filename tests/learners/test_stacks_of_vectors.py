@@ -13,6 +13,8 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import StackLearner
 from grouplearn.learners.unsupervised.kmeans import KMeans
+from grouplearn.learners.unsupervised.one_pass.coreset import CoresetKMeans
+from grouplearn.learners.unsupervised.one_pass.facility_location import FacilityKMeans
 from grouplearn.learners.unsupervised.pca import Pca
 from grouplearn.models.label import CLUSTERING, PROJECTION, Label
 from grouplearn.models.state import State
@@ -23,6 +25,20 @@ CASES: dict[str, tuple[StackLearner, Label, list[Config]]] = {
         KMeans(),
         CLUSTERING,
         [{"k": k, "n_init": 2, "tolerance": tolerance} for k in (1, 2, 9) for tolerance in (0.0, 1e-3)],
+    ),
+    "kmeans by coreset": (
+        CoresetKMeans(),
+        CLUSTERING,
+        [
+            {"k": k, "n_init": 2, "tolerance": tolerance, "k_max": 9, "coreset_rows": 1_000}
+            for k in (1, 2, 9)
+            for tolerance in (0.0, 1e-3)
+        ],
+    ),
+    "kmeans by facility_location": (
+        FacilityKMeans(),
+        CLUSTERING,
+        [{"k": k, "n_init": 2, "tolerance": 0.0, "k_max": 9, "facility_cost": 0.02} for k in (1, 2, 9, None)],
     ),
     "pca": (Pca(), PROJECTION, [{"n_components": each} for each in (None, 1, 3, 40)]),
 }

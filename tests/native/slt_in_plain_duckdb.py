@@ -29,7 +29,7 @@ ELSEWHERE = (
 )
 
 #: Whose answers have four digits in the scripts, others six: see tests/slt/test_slt.py.
-TRAINS = re.compile(r"\s*(?:TRAIN|CREATE\s+MODEL|RETRY|RESUME)\b", re.IGNORECASE)
+TRAINS = re.compile(r"\s*(?:TRAIN|CREATE\s+MODEL|RETRY|RESUME|REFRESH)\b", re.IGNORECASE)
 
 
 def main(extension, *scripts):

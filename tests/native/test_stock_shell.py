@@ -45,6 +45,15 @@ def test_multi_line_from_standard_input(run):
     assert last_line(done.stdout) == "3"
 
 
+def test_standard_input_may_be_the_rows(run):
+    rows = "g,x,y\n" + "".join(f"{i % 3},{i / 2},{i * 1.5 + 1}\n" for i in range(300))
+    train = TRAIN.replace("FROM t", "FROM read_csv('/dev/stdin')")
+    done = run("-csv", "-noheader", "-c", train, "-c", COUNT, "-c", "SELECT sum(n_rows) FROM m;", stdin=rows)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert "read_csv('/dev/stdin') can be read once: its 300 rows were kept" in done.stdout
+    assert done.stdout.splitlines()[-2:] == ["3", "300"]
+
+
 def test_f_and_read(run, tmp_path):
     script = tmp_path / "script.sql"
     script.write_text(f"{TABLE}\n{TRAIN}\n{COUNT}")

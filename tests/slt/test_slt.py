@@ -8,8 +8,8 @@ after a line ``----`` what is expected:
     query                rows as tab-separated values, in order; ``query sorted`` compares them sorted
     explain              one text column, compared line by line
 
-Numbers have six digits; those of an answer of TRAIN, RETRY or RESUME four, as the metrics of iterated models differ in their
-last digits from processor to processor. ``<ignore>`` in an expected line stands for any text. ``GROUPLEARN_COMPLETE=1
+Numbers have six digits; those of an answer of TRAIN, RETRY, RESUME or REFRESH four, as the metrics of iterated models differ in
+their last digits from processor to processor. ``<ignore>`` in an expected line stands for any text. ``GROUPLEARN_COMPLETE=1
 pytest tests/slt/test_slt.py`` writes what was seen into the scripts; read the diff before you believe it.
 """
 
@@ -23,7 +23,7 @@ import pytest
 import grouplearn
 
 SCRIPTS = sorted(Path(__file__).parent.glob("*.slt"))
-_TRAINS = re.compile(r"\s*(?:TRAIN|CREATE\s+MODEL|RETRY|RESUME)\b", re.IGNORECASE)
+_TRAINS = re.compile(r"\s*(?:TRAIN|CREATE\s+MODEL|RETRY|RESUME|REFRESH)\b", re.IGNORECASE)
 COMPLETE = os.environ.get("GROUPLEARN_COMPLETE") == "1"
 
 

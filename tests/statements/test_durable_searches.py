@@ -76,6 +76,23 @@ def test_a_search_that_died_decides_as_if_it_had_not(
         assert not runs_of(str(path)).exists()
 
 
+def test_boosting_goes_on_from_the_trees_of_a_rung_that_was_reached_before_it_died(
+    path: Path, trained: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = (
+        "HYPERBAND (num_leaves IN (2, 3, 4, 5, 6)) WITH (num_iterations = 4, reduction_factor = 2, min_data_in_leaf = 5"
+    )
+    statement = TRAIN.format(search).replace("mlp", "gbdt")
+    answer(path, statement)
+    expected, every = everything(path), sorted(trained)
+    for deaths in (len(every) // 2, len(every) - 1):
+        trained.clear()
+        dies(path, monkeypatch, statement, deaths)
+        answer(path, "RESUME MODEL m WITH (workers = 1)")
+        assert sorted(trained) == every, "every unit once"
+        assert everything(path) == expected
+
+
 def test_a_search_dies_again_and_again(path: Path, trained: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     statement = TRAIN.format(SEARCHES["pbt"])
     answer(path, statement)

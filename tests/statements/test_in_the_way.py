@@ -9,7 +9,7 @@ import pytest
 
 import grouplearn
 from grouplearn.catalog.schema import Location, seen_once
-from grouplearn.store import writer as store
+from grouplearn.store import objects
 
 TRAIN = "TRAIN MODEL {name} USING linear_regression PREDICT y FEATURES (x) FROM t"
 
@@ -61,10 +61,10 @@ def test_a_macro_that_took_the_place_of_ours_is_in_the_way_of_another_training(c
 def test_no_macros_are_listed_where_there_is_none_of_the_name(con: grouplearn.Connection) -> None:
     native = con.native
     with seen_once(native, own=True):
-        assert store._lacks_macro(native, Location("memory", "main", "m_predict"))
+        assert objects._lacks_macro(native, Location("memory", "main", "m_predict"))
         native.execute("CREATE MACRO m_predict(x) AS x")
-        assert not store._lacks_macro(native, Location("memory", "main", "M_predict"))
-    assert not store._lacks_macro(native, Location("memory", "main", "nothing"))  # the user may have a transaction
+        assert not objects._lacks_macro(native, Location("memory", "main", "M_predict"))
+    assert not objects._lacks_macro(native, Location("memory", "main", "nothing"))  # the user may have a transaction
 
 
 @pytest.mark.parametrize("name", ["grouplearn", "GroupLearn"])

@@ -15,6 +15,7 @@ import grouplearn
 from grouplearn.catalog.checks import fragments
 from grouplearn.catalog.schema import seen_once, views_of
 from grouplearn.errors import ModelExists
+from grouplearn.store import objects
 from grouplearn.store import writer as store
 
 TRAIN = "TRAIN {}MODEL {} USING linear_regression PREDICT y FEATURES (x) FROM t GROUP BY g"
@@ -25,7 +26,11 @@ ONCE_IN_EACH = (
     "SELECT database_name, schema_name, table_name, sql",
     "SELECT version FROM",
     "SELECT model::VARCHAR",
-    "EXPLAIN DROP MACRO",
+    'EXPLAIN DROP MACRO "memory"."main"."m_predict"',
+    'EXPLAIN DROP MACRO "memory"."main"."m_explain"',
+    'EXPLAIN DROP MACRO "memory"."main"."m_permutation_importance"',
+    'EXPLAIN DROP MACRO "memory"."main"."m_calibration"',
+    'EXPLAIN DROP MACRO "memory"."main"."m_drift"',
 )
 
 
@@ -189,13 +194,13 @@ def test_views_that_we_drop_in_a_transaction_are_read_again(con: grouplearn.Conn
     native = con.native
     native.begin()
     with seen_once(native, storing=True):
-        found = store.exists(native, "memory", "main", "before")
+        found = objects.exists(native, "memory", "main", "before")
         assert found is not None
         assert found.is_model
         assert "before_curves" in {name for _, _, name, *_ in views_of(native)}
         store.drop(native, "memory", "main", "before")
         assert "before_curves" not in {name for _, _, name, *_ in views_of(native)}
-        assert store.exists(native, "memory", "main", "before") is None
+        assert objects.exists(native, "memory", "main", "before") is None
     native.rollback()
 
 

@@ -28,7 +28,7 @@ LEARNERS = {
     "mlp": ("y", "hidden_layers", ([2], [4]), ", epochs = 2"),
 }
 KEPT = "SELECT g.keys, g.features, g.fills, g.centers, g.scales, g.categories, a.sha256 FROM grouplearn.artifacts AS a "
-KEPT += "JOIN grouplearn.groups AS g USING (model, group_id) ORDER BY ALL"
+KEPT += "JOIN grouplearn.groups AS g USING (model, group_id) SEMI JOIN grouplearn.models USING (model) ORDER BY ALL"
 
 
 def fetched(con: grouplearn.Connection, statement: str) -> list[Any]:
@@ -112,9 +112,16 @@ def test_folds_keep_models_of_all_rows_anyway() -> None:
     with grouplearn.connect(progress=False) as con:
         con.execute(TABLE)
         con.execute(train)
-        expected = fetched(con, "SELECT sha256 FROM grouplearn.artifacts ORDER BY ALL")
+        expected = fetched(
+            con, "SELECT sha256 FROM grouplearn.artifacts SEMI JOIN grouplearn.models USING (model) ORDER BY ALL"
+        )
         con.execute(f"{train} REFIT")
-        assert fetched(con, "SELECT sha256 FROM grouplearn.artifacts ORDER BY ALL") == expected
+        assert (
+            fetched(
+                con, "SELECT sha256 FROM grouplearn.artifacts SEMI JOIN grouplearn.models USING (model) ORDER BY ALL"
+            )
+            == expected
+        )
         assert fetched(con, "SELECT refit FROM grouplearn.models") == [(True,)]
         assert "Refit" not in str(fetched(con, f"EXPLAIN {train} REFIT"))
         assert "Refit" in str(fetched(con, f"EXPLAIN {train.replace('FOLDS 3', 'SAMPLE 10%')} REFIT"))

@@ -48,7 +48,7 @@ SOLVED_TOGETHER = ("linear", "logistic", "folds")
 MODELS = """
 SELECT g.* EXCLUDE (model, group_id), t.config, t.* EXCLUDE (model, group_id, config, seconds, train, valid),
   t.train, t.valid, art.weights, art.intercept, art.places, art.nonzeros, art.sha256
-FROM grouplearn.groups AS g JOIN grouplearn.trials AS t USING (model, group_id)
+FROM grouplearn.groups AS g JOIN grouplearn.models USING (model) JOIN grouplearn.trials AS t USING (model, group_id)
 LEFT JOIN grouplearn.artifacts AS art USING (model, group_id, config) ORDER BY g.level, g.keys, t.config
 """
 

@@ -92,7 +92,7 @@ def test_each_group_keeps_its_own_best_of_a_rung(con: grouplearn.Connection) -> 
 def test_a_search_depends_on_the_seed_alone(con: grouplearn.Connection, search: str, scope: str) -> None:
     def bits(workers: int, seed: int) -> list[Any]:
         over = search.format(SPACE)
-        options = f"search_scope = '{scope}', seed = {seed}, workers = {workers}"
+        options = f"search_scope = '{scope}', seed = {seed}, workers = {workers}, keep_versions = 1"
         con.execute(f"TRAIN OR REPLACE MODEL m {MLP} OVER {over}, {options})")
         artifacts = rows(con, "SELECT group_id, config, sha256 FROM grouplearn.artifacts ORDER BY ALL")
         return [artifacts, rows(con, "SELECT * EXCLUDE (seconds) FROM m ORDER BY ALL")]
@@ -108,7 +108,7 @@ def test_rounds_on_ray_are_those_in_process(con: grouplearn.Connection) -> None:
     for executor in ("local", "ray"):
         con.execute(
             f"TRAIN OR REPLACE MODEL m {MLP} OVER HYPERBAND ({SPACE}) "
-            f"WITH (epochs = 9, trials = 6, executor = '{executor}', workers = 2)"
+            f"WITH (epochs = 9, trials = 6, executor = '{executor}', workers = 2, keep_versions = 1)"
         )
         bits[executor] = rows(con, "SELECT group_id, config, sha256 FROM grouplearn.artifacts ORDER BY ALL")
     assert bits["local"] == bits["ray"]
@@ -120,7 +120,7 @@ def test_turns_of_within_on_ray_are_those_in_process(con: grouplearn.Connection)
     for executor in ("local", "ray"):
         con.execute(
             f"TRAIN OR REPLACE MODEL m {MLP} OVER GRID (learning_rate IN (0.1, 0.01)) WITHIN 10 MINUTES "
-            f"WITH (epochs = 5, executor = '{executor}', workers = 2)"
+            f"WITH (epochs = 5, executor = '{executor}', workers = 2, keep_versions = 1)"
         )
         assert rows(con, "SELECT DISTINCT status, epochs FROM m") == [("done", 5)]
         bits[executor] = rows(con, "SELECT group_id, config, sha256 FROM grouplearn.artifacts ORDER BY ALL")
@@ -241,7 +241,7 @@ def test_equal_proposals_are_trained_once(con: grouplearn.Connection) -> None:
 def test_a_group_that_fails_fails_alone(con: grouplearn.Connection) -> None:
     con.execute("INSERT INTO t SELECT 7, 0.5, 0.5, true FROM range(50)")
     for search in ("HYPERBAND", "PBT", "TPE"):
-        con.execute(f"TRAIN OR REPLACE MODEL m {MLP} OVER {search} ({SPACE}) WITH (epochs = 3)")
+        con.execute(f"TRAIN OR REPLACE MODEL m {MLP} OVER {search} ({SPACE}) WITH (epochs = 3, keep_versions = 1)")
         assert rows(con, "SELECT DISTINCT status FROM m WHERE g = 7") == [("failed",)]
         assert rows(con, "SELECT count(*) FROM m WHERE is_best") == [(3,)]
         assert len(rows(con, "SELECT reason FROM grouplearn.errors")) == 1
@@ -309,6 +309,36 @@ def test_progress_counts_trials_and_epochs_as_announced() -> None:
         assert watching.summary is not None
         assert watching.summary.trials == watching.ended_trials == 17
         assert watching.summary.epochs == watching.epochs == rows(con, "SELECT sum(epochs) FROM m")[0][0]
+
+
+def test_progress_of_boosting_counts_the_trees_of_a_rung_once() -> None:
+    watching = Watching()
+    with grouplearn.connect(progress=watching) as con:
+        table(con)
+        search = "HYPERBAND (num_leaves BETWEEN 2 AND 31) WITH (num_iterations = 9, min_data_in_leaf = 5)"
+        con.execute(f"TRAIN MODEL m USING gbdt PREDICT b FEATURES (a) FROM t GROUP BY g OVER {search}")
+        assert watching.summary is not None
+        assert watching.summary.trials == watching.ended_trials == 17
+        assert watching.summary.epochs == watching.epochs == rows(con, "SELECT sum(epochs) FROM m")[0][0]
+
+
+def test_trees_are_not_continued_with_another_configuration() -> None:
+    errors: list[str] = []
+
+    def act() -> None:
+        if errors:
+            return
+        other = con.cursor()
+        going = next(row[0] for row in rows(other, "DESCRIBE MODEL m") if row[3])
+        with pytest.raises(BindError) as caught:
+            other.execute(f"ALTER MODEL m ADD TRIAL (num_leaves = 40) FROM TRIAL {going}")
+        errors.append(str(caught.value).split("\n")[0])
+
+    with grouplearn.connect(progress=Watching(act)) as con:
+        table(con)
+        search = "HYPERBAND (num_leaves BETWEEN 2 AND 31) WITH (num_iterations = 27)"
+        con.execute(f"TRAIN MODEL m USING gbdt PREDICT b FEATURES (a) FROM t GROUP BY g OVER {search}")
+    assert errors == ["OVER HYPERBAND trains every trial with one configuration to its end, so none can be continued"]
 
 
 def test_trials_that_wait_end_once() -> None:

@@ -78,7 +78,7 @@ def test_a_macro_that_is_gone_is_what_is_missing(con: grouplearn.Connection) -> 
 @pytest.mark.parametrize(
     "model",
     [
-        "linear_regression PREDICT y",
+        "linear_regression PREDICT y FEATURES (*)",
         "logistic_regression PREDICT x::INT % 3 AS k FEATURES (y)",
         "kmeans FEATURES (x)",
         "pca FEATURES (x, y)",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from grouplearn.data import encoders
 from grouplearn.data.dataset import Dataset, Group, Item
-from grouplearn.data.encoding import categories
+from grouplearn.data.encoding.categories import category
 from grouplearn.data.split import FINAL
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES
 from grouplearn.train.job import Job
@@ -143,7 +143,7 @@ def plain(*arrays: Any) -> list[Any]:
 @given(jobs(), st.sampled_from([0, 16]))
 def test_groups_prepared_at_once_are_those_prepared_one_by_one(a_job: Job, most_in_table: int) -> None:
     fold = 1 if a_job.split.folds else FINAL
-    with patch.object(categories, "_TABLE", most_in_table):
+    with patch.object(category, "_TABLE", most_in_table):
         found = prepare_stacks(a_job, a_job.groups, fold)
     event(f"{len(found.stacks)} stacks, {len(found.alone)} alone, {len(found.failed)} failed")
     assert together(found) == {place: one_by_one(a_job, group, fold) for place, group in enumerate(a_job.groups)}

@@ -27,7 +27,8 @@ FROM range(600) AS r(i)
 FEATURES = "FEATURES (zscore(x), impute(z), onehot(c), zscore(i, scope := 'all')) FROM t GROUP BY g"
 MODELS = """
 SELECT g.* EXCLUDE (model, n_train, n_valid, best), a.* EXCLUDE (model, group_id, config)
-FROM grouplearn.artifacts AS a JOIN grouplearn.groups AS g USING (model, group_id) WHERE a.config = g.best ORDER BY group_id
+FROM grouplearn.artifacts AS a JOIN grouplearn.groups AS g USING (model, group_id)
+SEMI JOIN grouplearn.models USING (model) WHERE a.config = g.best ORDER BY group_id
 """
 SHORT = {"num_iterations": "3", "min_data_in_leaf": "5", "k": "2", "n_components": "1"}
 LABELS = {"poisson_regression": "n", "linear_regression": "y", "gbdt": "c || g % 2", "random_forest": "y"}

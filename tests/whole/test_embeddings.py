@@ -53,13 +53,10 @@ def weights(con: Any, statement: str) -> tuple[list[Any], np.ndarray]:
     """Train model m; return groups and names of its weights, and the weights."""
     con.execute(f"TRAIN OR REPLACE MODEL m {statement}").fetchall()
     rows = con.execute(
-        "SELECT * EXCLUDE (feature), replace(replace(feature, '[', ''), ']', '') AS name FROM m_weights ORDER BY ALL"
-    )
-    names, values = [], []
-    for row in rows.fetchall():
-        names.append((row[0], row[-1]))
-        values.append(row[-2])
-    return names, np.array(values, float)
+        "SELECT g, replace(replace(feature, '[', ''), ']', '') AS name, weight FROM m_weights"
+        " ORDER BY g NULLS LAST, name, weight"
+    ).fetchall()
+    return [(group, name) for group, name, _ in rows], np.array([weight for *_, weight in rows], float)
 
 
 @pytest.mark.examples(2)
@@ -108,7 +105,9 @@ def test_macro_function_and_table_agree_and_rows_with_a_missing_value_have_no_pr
             assert float(macro) == pytest.approx(float(function), rel=1e-12)
         else:
             assert macro == function
-    used = con.execute("SELECT sum(n_rows), sum(n_skipped) FROM grouplearn.groups WHERE level = 0").fetchone()
+    used = con.execute(
+        "SELECT sum(n_rows), sum(n_skipped) FROM grouplearn.groups SEMI JOIN grouplearn.models USING (model) WHERE level = 0"
+    ).fetchone()
     assert used == (420, sum(whole is None or not np.isfinite(whole) for whole, *_ in rows))
 
 

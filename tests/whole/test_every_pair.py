@@ -30,7 +30,9 @@ TABLE = (
 CLOSED = "CREATE VIEW closed.t AS SELECT error('a row was read')::INTEGER AS g, 1.0 AS a, 2.0 AS b, 3.0 AS y, 4 AS t"
 WAYS = {way.way: way for name in registry.LEARNERS for way in registry.ways(registry.learner(name))}
 PAIRS = [(way, operator) for way in WAYS for operator in OPERATORS]
-MODELS = "FROM (SELECT * EXCLUDE (model) FROM grouplearn.artifacts) ORDER BY ALL"
+MODELS = (
+    "FROM (SELECT * EXCLUDE (model) FROM grouplearn.artifacts SEMI JOIN grouplearn.models USING (model)) ORDER BY ALL"
+)
 
 
 def places(pair: tuple[str, str]) -> tuple[str, ...]:

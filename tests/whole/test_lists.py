@@ -251,7 +251,9 @@ def test_where_every_group_failed_there_is_no_prediction(item: str) -> None:
 
 
 SOLVERS = ("lbfgs", "coordinate_descent", "sgd")
-MODELS = "FROM (SELECT * EXCLUDE (model) FROM grouplearn.artifacts) ORDER BY ALL"
+MODELS = (
+    "FROM (SELECT * EXCLUDE (model) FROM grouplearn.artifacts SEMI JOIN grouplearn.models USING (model)) ORDER BY ALL"
+)
 
 
 @pytest.mark.examples(1)

@@ -85,7 +85,9 @@ def test_a_model_outlives_its_process_but_not_its_network(tmp_path: Path) -> Non
         cityscapes.pictures(con, "pictures", 60, size=8, cities=2)
         con.execute(SEGMENT)
         known = con.execute("SELECT prediction FROM seg_predict(pictures)").fetchall()
-        formats = con.execute("SELECT DISTINCT format FROM grouplearn.artifacts").fetchall()
+        formats = con.execute(
+            "SELECT DISTINCT format FROM grouplearn.artifacts SEMI JOIN grouplearn.models USING (model)"
+        ).fetchall()
         assert formats == [("tensors",)]
     with grouplearn.connect(tmp_path / "street.duckdb", progress=False) as con:
         assert con.execute("SELECT prediction FROM seg_predict(pictures)").fetchall() == known
@@ -105,7 +107,9 @@ def test_a_model_outlives_its_process_but_not_its_network(tmp_path: Path) -> Non
 
 def models(con: grouplearn.Connection, clauses: str, options: str = "") -> list[Any]:
     con.execute(f"TRAIN OR REPLACE MODEL m {clauses} FROM pictures GROUP BY city WITH (epochs = 2, seed = 5{options})")
-    return con.execute("SELECT group_id, config, sha256 FROM grouplearn.artifacts ORDER BY ALL").fetchall()
+    return con.execute(
+        "SELECT group_id, config, sha256 FROM grouplearn.artifacts SEMI JOIN grouplearn.models USING (model) ORDER BY ALL"
+    ).fetchall()
 
 
 def test_lists_and_arrays_are_the_same_features_and_labels(pictures: grouplearn.Connection) -> None:
@@ -158,7 +162,12 @@ def test_the_same_model_in_process_and_on_ray_whole_and_split(con: grouplearn.Co
     for executor, operator in (("local", "gap"), ("ray", "gap"), ("ray", "model_task_parallel")):
         options = f", executor = '{executor}', operator = '{operator}', workers = 2, batch_size = 64, width = 2"
         assert models(con, clauses, options) == known
-        kinds = {kind for (kind,) in con.execute("SELECT DISTINCT kind FROM grouplearn.units").fetchall()}
+        kinds = {
+            kind
+            for (kind,) in con.execute(
+                "SELECT DISTINCT kind FROM grouplearn.units SEMI JOIN grouplearn.models USING (model)"
+            ).fetchall()
+        }
         assert ("train" in kinds) == (operator == "gap")
     models(con, clauses, ", executor = 'ray', operator = 'data_parallel', workers = 2, batch_size = 64, width = 2")
     assert con.execute("SELECT DISTINCT status FROM m").fetchall() == [("done",)]
@@ -190,7 +199,9 @@ def test_rows_without_a_picture_are_skipped_and_groups_without_a_mask_fail(pictu
         for where in ("image IS NULL", "mask IS NULL", "city = 1")
     )
     models(pictures, "USING unet PREDICT mask FEATURES (image) ON NULL LABEL ERROR")
-    found = pictures.execute("SELECT n_skipped FROM grouplearn.groups ORDER BY group_id").fetchall()
+    found = pictures.execute(
+        "SELECT n_skipped FROM grouplearn.groups SEMI JOIN grouplearn.models USING (model) ORDER BY group_id"
+    ).fetchall()
     assert found == [(missing,), (None,), (0,)]
     (error,) = pictures.execute("SELECT error FROM m WHERE status = 'failed'").fetchall()[0]
     assert error == f"the label is NULL in {unknown} of {rows} rows; hint: ON NULL LABEL SKIP leaves such rows out"
@@ -226,8 +237,8 @@ LINE 1: TRAIN MODEL m USING dense PREDICT busy FEATURES (fixed) FROM pictures WI
                                                                                             ^^""",
     "TRAIN MODEL m USING dens PREDICT busy FEATURES (fixed) FROM pictures": """
 unknown learner "dens"
-Learners: linear_regression, logistic_regression, poisson_regression, linear_svm, gbdt, random_forest, mlp, kmeans, pca, \
-seasonal_naive, exponential_smoothing, theta, croston, arima, deepar, unet, \
+Learners: linear_regression, logistic_regression, poisson_regression, linear_svm, linear_learner, gbdt, random_forest, mlp, \
+kmeans, pca, seasonal_naive, exponential_smoothing, theta, croston, arima, deepar, unet, \
 dense
 
 LINE 1: TRAIN MODEL m USING dens PREDICT busy FEATURES (fixed) FROM pictures

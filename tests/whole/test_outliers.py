@@ -46,7 +46,7 @@ def test_an_intercept_costs_no_epochs_beside_an_outlier(size: float) -> None:
     with grouplearn.connect(progress=False) as con:
         con.register("rows", pa.table({**{f"x{j}": x[:, j] for j in range(60)}, "y": y}))
         con.execute(
-            "TRAIN MODEL m USING logistic_regression PREDICT y FROM rows VALIDATE NONE WITH (l1 = 0.04, l2 = 0)"
+            "TRAIN MODEL m USING logistic_regression PREDICT y FEATURES (*) FROM rows VALIDATE NONE WITH (l1 = 0.04, l2 = 0)"
         )
         weights = dict(con.execute("SELECT feature, weight FROM m_weights").fetchall())
         ((converged, epochs),) = con.execute("SELECT converged, epochs FROM m").fetchall()

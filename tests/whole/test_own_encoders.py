@@ -19,7 +19,8 @@ from grouplearn.data.encoding import registry
 from grouplearn.data.encoding.columns import IntArray, Reading, SqlColumn
 from grouplearn.data.encoding.encoder import FittedItem, OnnxGraph
 from grouplearn.data.encoding.encoder_calls import SCOPE, EncoderCall, EncoderOption, OptionValue
-from grouplearn.data.encoding.numbers import Number, Scaled
+from grouplearn.data.encoding.numbers.number import Number
+from grouplearn.data.encoding.numbers.scaled import Scaled
 from grouplearn.errors import BindError, ParseError
 from grouplearn.kernels.spreads import Spreads
 
@@ -53,13 +54,13 @@ class Clip(Number):
         return [graph.add("Min", graph.add("Max", x, least), most)]
 
 
-class Robust(Scaled):
+class Between(Scaled):
     """Minus the median, divided by the distance between two quantiles: options that only the fit reads."""
 
-    name: ClassVar[str] = "robust"
+    name: ClassVar[str] = "between"
     call: ClassVar[EncoderCall | None] = EncoderCall(
-        "robust",
-        {"robust(x, ...)": "(x - median) / (quantile - other quantile)"},
+        "between",
+        {"between(x, ...)": "(x - median) / (quantile - other quantile)"},
         (
             SCOPE,
             EncoderOption("share", "number", "of rows between the quantiles", default=0.5, low=0.01, high=1),
@@ -75,9 +76,9 @@ class Robust(Scaled):
         return middle if item.option("centre") == "median" else 0 * middle, high - low
 
 
-OWN = (Clip(), Robust())
+OWN = (Clip(), Between())
 TRAIN = (
-    "TRAIN OR REPLACE MODEL m USING {} PREDICT y FEATURES (clip(x, -1, 2.5) AS c, robust(z, share := 0.8), g) FROM t"
+    "TRAIN OR REPLACE MODEL m USING {} PREDICT y FEATURES (clip(x, -1, 2.5) AS c, between(z, share := 0.8), g) FROM t"
     " GROUP BY k WITH (seed = 1)"
 )
 
@@ -193,19 +194,19 @@ REFUSED = {
     "clip(x, 1, z)": ('high must be a number of at most 1000000000.0, and "z" is a column', "z", None),
     "clip(x, 3, 2)": ("clip: low is above high", "3", None),
     "clip(x, low := 1, higher := 2)": ("clip needs low and high", "clip", "For example clip(x, 0, 1)."),
-    "robust(x, share := 2)": ("share must be a number from 0.01 to 1, got 2", "2", None),
-    "robust(x, centre := 'mediam')": (
+    "between(x, share := 2)": ("share must be a number from 0.01 to 1, got 2", "2", None),
+    "between(x, centre := 'mediam')": (
         "centre must be 'median' or 'none', got 'mediam'",
         "'mediam'",
         'Did you mean "median"?',
     ),
-    "robust(x, centre := median)": (
+    "between(x, centre := median)": (
         "centre must be 'median' or 'none', and \"median\" is a column",
         "median",
         "Write 'median' with single quotes.",
     ),
-    "robust(x, shar := 0.5)": (
-        'unknown option "shar" of robust\nOptions: scope, share, centre',
+    "between(x, shar := 0.5)": (
+        'unknown option "shar" of between\nOptions: scope, share, centre',
         "shar",
         'Did you mean "share"?',
     ),
@@ -235,7 +236,7 @@ def test_a_run_that_died_is_resumed_with_its_options(tmp_path: Path, monkeypatch
     path, models = tmp_path / "own.duckdb", "SELECT k, feature, weight FROM m_weights ORDER BY ALL"
     with grouplearn.connect(path, progress=False) as made:
         made.execute("CREATE TABLE t AS SELECT i % 3 AS k, 4 * sin(i) AS x, cos(i) AS y FROM range(400) AS r(i)")
-    train = "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (clip(x, -1, 2), robust(x)) FROM t GROUP BY k"
+    train = "TRAIN MODEL m USING linear_regression PREDICT y FEATURES (clip(x, -1, 2), between(x)) FROM t GROUP BY k"
     expected = answer(path, train, models)
     answer(path, "DROP MODEL m")
     dies(path, monkeypatch, f"{train} WITH (durable = true, operator = 'group_task_parallel')", units=1)

@@ -44,7 +44,7 @@ TRAIN = (
     "TRAIN MODEL m USING median_sgd PREDICT minutes FROM visits GROUP BY shop OVER GRID (step IN (1, 10)) "
     "VALIDATE SAMPLE 20% OPTIMIZE mae WITH ({options})"
 )
-MODELS = "FROM (SELECT * EXCLUDE (model) FROM grouplearn.artifacts) ORDER BY ALL"
+MODELS = "FROM (SELECT a.* EXCLUDE (model) FROM grouplearn.artifacts AS a SEMI JOIN grouplearn.models USING (model)) ORDER BY ALL"
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,9 @@ def test_one_that_can_be_averaged_is_averaged_and_pushed(con: grouplearn.Connect
                 con.execute(f"SELECT median(minutes) FROM visits WHERE shop = {shop}").fetchone() for shop in (0, 1, 2)
             ]
             np.testing.assert_allclose(medians(con), [found[0] for found in whole if found], atol=8)
-        pushes = con.execute("SELECT max(len(pushes)) FROM grouplearn.units").fetchall()
+        pushes = con.execute(
+            "SELECT max(len(pushes)) FROM grouplearn.units SEMI JOIN grouplearn.models USING (model)"
+        ).fetchall()
         assert pushes == [(4 * 30,)]
     finally:
         grouplearn.unregister("averaged_median")

@@ -11,6 +11,7 @@ STATEMENTS = {
     "linear_regression": "PREDICT y FEATURES (x, zscore(z), onehot(kind)) OVER GRID (l1 IN (0, 2), l2 IN (0, 10))",
     "logistic_regression": "PREDICT y > 2 FEATURES (x, zscore(z), onehot(kind)) OVER GRID (l1 IN (0, 2), l2 IN (0, 1))",
     "linear_svm": "PREDICT kind FEATURES (x, zscore(z)) OVER GRID (l1 IN (0, 2), l2 IN (0, 1))",
+    "linear_learner": "PREDICT y FEATURES (zscore(x), zscore(z)) OVER GRID (loss IN ('squared', 'huber'), l2 IN (0, 1))",
     "poisson_regression": "PREDICT y FEATURES (x, zscore(z), onehot(kind)) OVER GRID (l1 IN (0, 2), l2 IN (0, 1))",
     "gbdt": "PREDICT y > 2 FEATURES (x, z, ordinal(kind)) OVER GRID (num_leaves IN (4, 9), num_iterations IN (3, 8))",
     "random_forest": "PREDICT y > 2 FEATURES (x, z, ordinal(kind)) OVER GRID (num_leaves IN (4, 9), num_iterations IN (3, 8))",
@@ -34,7 +35,9 @@ def model_bits(name: str, executor: str, workers: int, threads: int) -> tuple[ob
             f"TRAIN MODEL m USING {name} {clauses} FROM t GROUP BY ROLLUP (g) OVER {over} KEEP ALL "
             f"WITH (executor = '{executor}', workers = {workers}, seed = 3{', epochs = 3' if name == 'mlp' else ''})"
         )
-        artifacts = con.execute("SELECT group_id, config, sha256 FROM grouplearn.artifacts ORDER BY ALL").fetchall()
+        artifacts = con.execute(
+            "SELECT group_id, config, sha256 FROM grouplearn.artifacts SEMI JOIN grouplearn.models USING (model) ORDER BY ALL"
+        ).fetchall()
         metrics = con.execute(
             "SELECT COLUMNS('train_.*|valid_.*') FROM m ORDER BY g, model_level, COLUMNS(*)"
         ).fetchall()
@@ -73,7 +76,9 @@ def networks(monkeypatch: pytest.MonkeyPatch, operator: str, workers: int, most:
             "OVER GRID (learning_rate IN (0.01, 0.03), hidden_layers IN ([5], [3, 3])) "
             f"{validate} WITH (epochs = 3, seed = 3, operator = '{operator}', workers = {workers}, executor = 'local')"
         )
-        artifacts = con.execute("SELECT group_id, config, sha256 FROM grouplearn.artifacts ORDER BY ALL").fetchall()
+        artifacts = con.execute(
+            "SELECT group_id, config, sha256 FROM grouplearn.artifacts SEMI JOIN grouplearn.models USING (model) ORDER BY ALL"
+        ).fetchall()
         return (
             artifacts
             + con.execute("SELECT g, learning_rate, hidden_layers, valid_rmse, is_best FROM m ORDER BY ALL").fetchall()
@@ -140,7 +145,10 @@ def test_a_group_is_as_alone_beside_one_of_many_more_columns(name: str, options:
             metrics = con.execute(
                 "SELECT COLUMNS('train_.*|valid_.*|status|n_.*|epochs') FROM m WHERE g = 4"
             ).fetchall()
-            digests = "SELECT sha256 FROM grouplearn.artifacts JOIN grouplearn.groups USING (model, group_id) WHERE keys[1] = '4'"
+            digests = (
+                "SELECT sha256 FROM grouplearn.artifacts JOIN grouplearn.groups USING (model, group_id)"
+                " SEMI JOIN grouplearn.models USING (model) WHERE keys[1] = '4'"
+            )
             found.append((repr(metrics), con.execute(digests).fetchall()))
     assert found[0] == found[1] == found[2]
     assert "'done'" in found[0][0]

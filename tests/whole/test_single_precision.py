@@ -141,8 +141,8 @@ def trained(con: grouplearn.Connection, statement: str, table: str, grouping: st
 def said(con: grouplearn.Connection, tables: tuple[str, ...] = ("narrow", "wide")) -> list[Any]:
     queries = (
         "SELECT * EXCLUDE (seconds) FROM m ORDER BY ALL",
-        "SELECT group_id, config, sha256 FROM grouplearn.artifacts ORDER BY ALL",
-        "SELECT * EXCLUDE (model) FROM grouplearn.errors ORDER BY ALL",
+        "SELECT group_id, config, sha256 FROM grouplearn.artifacts SEMI JOIN grouplearn.models USING (model) ORDER BY ALL",
+        "SELECT * EXCLUDE (model) FROM grouplearn.errors SEMI JOIN grouplearn.models USING (model) ORDER BY ALL",
         *(f"SELECT predict('m', {table}) FROM {table} WHERE id % 7 = 0 OR g < 3 ORDER BY id" for table in tables),
     )
     return [repr(con.execute(query).fetchall()) for query in queries]

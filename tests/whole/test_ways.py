@@ -167,7 +167,7 @@ def test_what_is_not_there_is_refused(con: grouplearn.Connection, rest: str, sai
 
 def test_learners_of_one_way_have_no_option_of_that_name(con: grouplearn.Connection) -> None:
     with pytest.raises(grouplearn.BindError, match='unknown option "solver"'):
-        con.execute("TRAIN MODEL n USING kmeans FEATURES (x) FROM t WITH (solver = 'lbfgs')")
+        con.execute("TRAIN MODEL n USING gbdt PREDICT y FEATURES (x) FROM t WITH (solver = 'lbfgs')")
 
 
 def test_both_ways_are_listed_described_and_calibrated(

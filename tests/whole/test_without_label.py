@@ -16,7 +16,7 @@ LEARNERS = ("kmeans", "pca")
 VECTORS = {"kmeans": "centroids", "pca": "components"}
 _DIGESTS = (
     "SELECT g.keys, a.config, a.sha256 FROM grouplearn.artifacts AS a"
-    " JOIN grouplearn.groups AS g USING (model, group_id) ORDER BY ALL"
+    " JOIN grouplearn.groups AS g USING (model, group_id) SEMI JOIN grouplearn.models USING (model) ORDER BY ALL"
 )
 GRID = {"kmeans": "OVER GRID (k IN (1, 2, 3, 5))", "pca": "OVER GRID (n_components IN (1, 2))"}
 

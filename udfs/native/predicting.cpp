@@ -11,14 +11,18 @@ namespace grouplearn {
 namespace {
 
 //! Which part of a prediction a function returns; grouplearn/prediction/predictions.py has the same numbers.
-enum class Part : uint64_t { ALL = 0, VALUE = 1, PROBABILITY = 2, STEPS = 3 };
+enum class Part : uint64_t { ALL = 0, VALUE = 1, PROBABILITY = 2, STEPS = 3, EXPLANATION = 4 };
 
 //! PredictionType in Arrow's words.
 constexpr const char *PREDICTION_SHAPE = "+s(+s(u,g,g,+m(+s(u,g)),u,i,+l(g)))";
 constexpr const char *STEPS_SHAPE = "+s(+l(+s(i,u,g,g,g)))";
+constexpr const char *EXPLANATION_SHAPE = "+s(+s(u,u,i,g,g,+l(g),u))";
 
 const char *ShapeOf(Part part) {
-	return part == Part::ALL ? PREDICTION_SHAPE : part == Part::STEPS ? STEPS_SHAPE : "+s(g)";
+	return part == Part::ALL           ? PREDICTION_SHAPE
+	       : part == Part::STEPS       ? STEPS_SHAPE
+	       : part == Part::EXPLANATION ? EXPLANATION_SHAPE
+	                                   : "+s(g)";
 }
 
 struct Predicting {
@@ -114,10 +118,24 @@ duckdb_logical_type StepsType() {
 	return type;
 }
 
+//! STRUCT(prediction, model_level, group_id, score, baseline, added, method); udfs/predict.py has the same.
+duckdb_logical_type ExplanationType() {
+	auto text = duckdb_create_logical_type(DUCKDB_TYPE_VARCHAR), number = duckdb_create_logical_type(DUCKDB_TYPE_DOUBLE);
+	auto id = duckdb_create_logical_type(DUCKDB_TYPE_INTEGER), list = duckdb_create_list_type(number);
+	duckdb_logical_type members[] = {text, text, id, number, number, list, text};
+	const char *names[] = {"prediction", "model_level", "group_id", "score", "baseline", "added", "method"};
+	auto type = duckdb_create_struct_type(members, names, 7);
+	for (auto each : {&text, &number, &id, &list}) {
+		duckdb_destroy_logical_type(each);
+	}
+	return type;
+}
+
 duckdb_logical_type TypeOf(Part part) {
-	return part == Part::ALL     ? PredictionType()
-	       : part == Part::STEPS ? StepsType()
-	                             : duckdb_create_logical_type(DUCKDB_TYPE_DOUBLE);
+	return part == Part::ALL           ? PredictionType()
+	       : part == Part::STEPS       ? StepsType()
+	       : part == Part::EXPLANATION ? ExplanationType()
+	                                   : duckdb_create_logical_type(DUCKDB_TYPE_DOUBLE);
 }
 
 //! A function of a model's name and a row, and more.
@@ -175,6 +193,7 @@ bool RegisterPredictions(duckdb_connection connection, Instance &instance) {
 	       Register(connection, "grouplearn_predictions", instance, Part::ALL) && // of rows that are evaluated
 	       Register(connection, "predict_value", instance, Part::VALUE) &&
 	       Register(connection, "predict_probability", instance, Part::PROBABILITY) &&
+	       Register(connection, "grouplearn_explain", instance, Part::EXPLANATION) && // of rows that are evaluated
 	       RegisterForecast(connection, instance);
 }
 

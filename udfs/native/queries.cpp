@@ -14,7 +14,8 @@
 namespace grouplearn {
 namespace {
 
-constexpr uint32_t EXACT = 1, STREAMED = 2;
+//! UNPREPARED: to prepare a statement binds it, which reads from files, and it is bound again to be run.
+constexpr uint32_t EXACT = 1, STREAMED = 2, UNPREPARED = 4;
 //! How long an interrupted query may go on unheard.
 constexpr auto UNHEARD = std::chrono::milliseconds(50);
 
@@ -275,6 +276,15 @@ void Server::Query(Reader &request) {
 		interrupter.reset(new Interrupter(user));
 	}
 	Interruptible interruptible(*interrupter, connection.handle);
+	if (flags & UNPREPARED) {
+		Result result;
+		if (duckdb_query(connection.handle, sql.c_str(), &result.handle)) {
+			Refuse(duckdb_result_error(&result.handle));
+		}
+		SendRows(connection, &result.handle, flags & EXACT);
+		channel.Send(Kind::END, "");
+		return;
+	}
 	Statements statements;
 	auto count = duckdb_extract_statements(connection.handle, sql.c_str(), &statements.handle);
 	auto error = count ? nullptr : duckdb_extract_statements_error(statements.handle);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from grouplearn import sqltext
 from grouplearn.bind.sql.builtins import keywords
@@ -27,6 +27,8 @@ _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 #: Numbers with a comma after each thousand, with or without a percent sign.
 _NUMBER = r"[-+]?([0-9]+|[0-9]{1,3}(,[0-9]{3})+)(\.[0-9]*)?%?"
 _STAR = "*"
+#: Dates as people write them; of 03/04/2024 the first that reads nearly all texts is taken.
+DATE_FORMATS = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y")
 #: The category of words that are names everywhere.
 _FREE = "unreserved"
 
@@ -70,11 +72,11 @@ def many_texts(candidate: FeatureSuggestion, distinct: int) -> FeatureSuggestion
 def refusal(
     checker: SqlChecker,
     source: Sequence[str | Sql],
-    features: Sequence[Feature] | None,
+    features: Sequence[Feature],
     candidates: Sequence[FeatureSuggestion],
     alone: Exception | None = None,
 ) -> Exception:
-    """Return the error for candidates of which some are no features as they are; ``features`` is None by default.
+    """Return the error for candidates of which some are no features as they are.
 
     ``alone`` is the error if it is only one.
     """
@@ -106,26 +108,22 @@ def _listed(words: Sequence[str], conjunction: str) -> str:
 
 def _of_type(sql: str, type_name: str) -> tuple[str, ...]:
     """Return the items that can be made of an expression of this type, none where it has to be known better."""
-    if types.is_time(type_name):
-        has_date, has_time = type_name.startswith(("DATE", "TIMESTAMP")), type_name.startswith("TIME")
-        parts = [*(["month", "dayofweek"] if has_date else []), *(["hour"] if has_time else [])]
-        return tuple(f"{part}({sql})" for part in parts)
+    has_date = types.is_date_or_timestamp(type_name)
+    if types.is_time(type_name) and not has_date:
+        return (f"hour({sql})",)
     if type_name == "INTERVAL":
         return (f"epoch({sql})",)
     calls = [each.call.example for each in takers(types.column_of(type_name)) if each.call]
     if not calls:
         return ()
-    # The first one of a list has a column per element; the last one of any type has as many columns as the user gives.
-    chosen = calls[0] if type_name.endswith("]") else calls[-1]
+    # The first one is made for the type: it takes the parts of a date, the elements of a list; the last one of any type has as
+    # many columns as the user gives.
+    chosen = calls[0] if has_date or type_name.endswith("]") else calls[-1]
     return (chosen.replace("(x", f"({sql}", 1),)
 
 
-def _clause(
-    checker: SqlChecker, features: Sequence[Feature] | None, candidates: Sequence[FeatureSuggestion]
-) -> list[str]:
+def _clause(checker: SqlChecker, features: Sequence[Feature], candidates: Sequence[FeatureSuggestion]) -> list[str]:
     """Return the statement's FEATURES with other items in place of those that are none as they are."""
-    if features is None:
-        return _items(_STAR, candidates)
     written = []
     for feature in features:
         own = [each for each in candidates if each.span == feature.arguments[0].span]
@@ -149,9 +147,52 @@ def _written(sql: Sql) -> str:
     """Return an expression as its user would write it, a column without quotes where it needs none."""
     text = sql.text.strip()
     quoted = _QUOTED.fullmatch(text)
-    if quoted and _PLAIN.fullmatch(quoted[1]) and keywords().get(quoted[1].casefold(), _FREE) == _FREE:
-        return quoted[1]
-    return text
+    return as_written(quoted[1].replace('""', '"')) if quoted else text
+
+
+def as_written(name: str) -> str:
+    """Return the name of a column as its user would write it, without quotes where it needs none."""
+    plain = _PLAIN.fullmatch(name) and keywords().get(name.casefold(), _FREE) == _FREE
+    return name if plain else sqltext.identifier(name)
+
+
+class TextContents(NamedTuple):
+    """What texts are: how many different ones, and whether they are numbers or dates."""
+
+    distinct: int
+    kind: Literal[
+        "numbers", "numbers as people write them", "numbers with points", "dates", "numbers and others", "texts"
+    ]
+    #: How dates are written, empty as in ISO 8601.
+    date_format: str = ""
+
+
+def text_contents(checker: SqlChecker, source: Sequence[str | Sql], texts: Sequence[Sql]) -> list[TextContents]:
+    """Return what the values of expressions are, as far as they are texts, by some of the rows."""
+    columns: list[str | Sql] = []
+    for number, each in enumerate(texts):
+        columns += [", CAST((" if number else "CAST((", each, f"\n) AS VARCHAR) AS t{number}"]
+    counted = ", ".join(map(_counts_sql, range(len(texts))))
+    found = checker.rows(f"SELECT {counted} FROM (SELECT", *columns, *source, f"LIMIT {_LOOKED_AT})")[0]
+    return [_contents(counts) for counts in found]
+
+
+def _contents(counts: dict[str, Any]) -> TextContents:
+    distinct, texts = counts["distinct_texts"], counts["texts"]
+    if counts["coded"] or not texts:
+        return TextContents(distinct, "texts")
+    if counts["dotted"] and counts["dotted"] + counts["short"] == texts:
+        return TextContents(distinct, "numbers with points")
+    if counts["plain"] == texts:
+        return TextContents(distinct, "numbers")
+    if counts["shown"] == texts:
+        return TextContents(distinct, "numbers as people write them")
+    if counts["times"] >= _MOSTLY * texts:
+        return TextContents(distinct, "dates")
+    for number, written in enumerate(DATE_FORMATS):
+        if counts[f"times{number}"] >= _MOSTLY * texts:
+            return TextContents(distinct, "dates", written)
+    return TextContents(distinct, "numbers and others" if counts["plain"] >= _MOSTLY * texts else "texts")
 
 
 def _with_texts(
@@ -161,16 +202,11 @@ def _with_texts(
     texts = [each for each in candidates if types.kind(each.type) == "category"]
     if not texts:
         return list(candidates)
-    columns: list[str | Sql] = []
-    for number, each in enumerate(texts):
-        columns += [", CAST((" if number else "CAST((", each.sql, f"\n) AS VARCHAR) AS t{number}"]
-    counted = ", ".join(map(_counts_sql, range(len(texts))))
-    rows = (f"SELECT {counted} FROM (SELECT", *columns, *source, f"LIMIT {_LOOKED_AT})")
     try:
-        found = checker.rows(*rows)[0]
+        found = text_contents(checker, source, [each.sql for each in texts])
     except BindError:  # an expression that raises: what is known of types is said all the same
         return list(candidates)
-    judged = {id(each): _judged(each, found[number]) for number, each in enumerate(texts)}
+    judged = {id(each): _judged(each, contents) for each, contents in zip(texts, found, strict=True)}
     return [judged.get(id(each), each) for each in candidates]
 
 
@@ -181,28 +217,45 @@ def _counts_sql(number: int) -> str:
         "texts": f"count({name})",
         "plain": f"count(TRY_CAST({name} AS DOUBLE))",
         "shown": f"count(*) FILTER (regexp_full_match(trim({name}), {sqltext.string(_NUMBER)}))",
+        "dotted": f"count(*) FILTER (regexp_full_match({name}, '-?[1-9][0-9]{{0,2}}(\\.[0-9]{{3}})+'))",
+        "short": f"count(*) FILTER (regexp_full_match({name}, '-?[0-9]{{1,3}}'))",
+        "coded": f"count(*) FILTER (regexp_full_match({name}, '0[0-9]+'))",
         "times": f"count(TRY_CAST({name} AS TIMESTAMP))",
+        **{f"times{number}": f"count(try_strptime({name}, '{each}'))" for number, each in enumerate(DATE_FORMATS)},
     }
     return "{" + ", ".join(f"'{key}': {sql}" for key, sql in counts.items()) + "}"
 
 
-def _judged(candidate: FeatureSuggestion, counts: dict[str, Any]) -> FeatureSuggestion:
-    distinct, texts = counts["distinct_texts"], counts["texts"]
-    if distinct <= AUTO_ONEHOT_LIMIT and candidate.why is None:
+def _judged(candidate: FeatureSuggestion, contents: TextContents) -> FeatureSuggestion:
+    if contents.distinct <= AUTO_ONEHOT_LIMIT and candidate.why is None:
         return candidate
-    found = candidate if candidate.why is not None else many_texts(candidate, distinct)
+    found = candidate if candidate.why is not None else many_texts(candidate, contents.distinct)
     sql = _written(candidate.sql)
-    if counts["plain"] == texts:
-        return _as(found, "numbers as texts", (f"{_cast(sql)}::DOUBLE",))
-    if counts["shown"] == texts:
-        cleaned = f"replace(replace({sql}, ',', ''), '%', '')::DOUBLE"
-        return _as(found, "numbers as texts", (cleaned,))
-    if counts["times"] == texts:
-        parts = _of_type(f"{_cast(sql)}::TIMESTAMP", "DATE")
-        return _as(found, "dates as texts", parts)
-    if counts["plain"] >= _MOSTLY * texts:
-        return _as(found, "numbers as texts, and others", (f"TRY_CAST({sql} AS DOUBLE)",))
-    return found
+    match contents.kind:
+        case "numbers":
+            return _as(found, "numbers as texts", (f"{_cast(sql)}::DOUBLE",))
+        case "numbers as people write them":
+            return _as(found, "numbers as texts", (f"{number_written(sql)}::DOUBLE",))
+        case "numbers with points":
+            return _as(found, "numbers with a point after each thousand", (f"replace({sql}, '.', '')::DOUBLE",))
+        case "dates":
+            return _as(found, "dates as texts", _of_type(date_written(sql, contents), "DATE"))
+        case "numbers and others":
+            return _as(found, "numbers as texts, and others", (f"TRY_CAST({sql} AS DOUBLE)",))
+        case "texts":
+            return found
+
+
+def date_written(sql: str, contents: TextContents) -> str:
+    """Return SQL of the timestamp that a text is."""
+    if contents.date_format:
+        return f"try_strptime({sql}, {sqltext.string(contents.date_format)})"
+    return f"{_cast(sql)}::TIMESTAMP"
+
+
+def number_written(sql: str) -> str:
+    """Return SQL that takes the commas and the percent sign out of a number as people write it."""
+    return f"replace(replace({sql}, ',', ''), '%', '')"
 
 
 def _as(candidate: FeatureSuggestion, what: str, instead: tuple[str, ...]) -> FeatureSuggestion:

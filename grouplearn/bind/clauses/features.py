@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from grouplearn.bind.sql.expressions import Replay, first_column, star
 from grouplearn.bind.sql.leaks import LabelLeaks
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding import types
-from grouplearn.data.encoding.categories import MAX_WIDE
+from grouplearn.data.encoding.categories.hash import MAX_WIDE
 from grouplearn.data.encoding.columns import SqlColumn, woven
 from grouplearn.data.encoding.encoder import INTERCEPT, Encoder
 from grouplearn.data.encoding.encoder_calls import EncoderOption
@@ -45,7 +45,8 @@ def _name(text: str) -> str:
 
 def _together(feature: Feature) -> int:
     """Return how many arguments of a call form one item."""
-    return CALLS[feature.encoder.value].together if feature.encoder else 1
+    together = CALLS[feature.encoder.value].together if feature.encoder else 1
+    return len(feature.arguments) if together is None else together
 
 
 def _needs(encoders: Sequence[Encoder]) -> str:
@@ -86,7 +87,7 @@ def sized(items: Sequence[BoundItem], lengths: Sequence[int]) -> tuple[BoundItem
     placed, at = [], 0
     for bound, length in zip(items, lengths, strict=True):
         item = bound.stored.item
-        if item.kind in ("numeric", "array"):
+        if item.is_numeric:
             item = replace(item, column=at, buckets=length if item.kind == "array" else item.buckets)
             at += length
         placed.append(replace(bound, stored=replace(bound.stored, item=item)))
@@ -169,17 +170,11 @@ class FeatureBinder:
                 raise
             raise self._checker.error(unknown[0], error.span, hint) from None  # not a function of DuckDB's
 
-    def bind_columns(self, columns: Sequence[Column], span: Span) -> tuple[BoundItem, ...]:
-        """Return the items of the default FEATURES: these columns as they are."""
-        for column, name in zip(columns, self._columns("", columns, span), strict=True):
-            self._add(Feature((name,), span=span), [_Scalar(column.name, column.type, name)])
-        return self._usable(None)
-
-    def _usable(self, features: Sequence[Feature] | None) -> tuple[BoundItem, ...]:
-        """Return the items; raises one error for all columns that need an encoder. ``features`` is None by default."""
+    def _usable(self, features: Sequence[Feature]) -> tuple[BoundItem, ...]:
+        """Return the items; raises one error for all columns that need an encoder."""
         flawed = [each for each in self._candidates if each.why is not None]
         if flawed:
-            own = None if features is None or types.is_untyped(flawed[0].type) else self._refused
+            own = None if types.is_untyped(flawed[0].type) else self._refused
             raise refusal(self._checker, self._source, features, self._candidates, own)
         return tuple(self._items)
 
@@ -236,25 +231,38 @@ class FeatureBinder:
             return
         declared = CALLS[call].options if call else ()
         given = {each.name: options.get(each.name, each.default) for each in declared}
-        values = {name: value for name, value in given.items() if value is not None}
-        fields: dict[str, Any] = {each.sets: given[each.name] for each in declared if each.sets}
+        for own in encoder.divided(column, given):
+            self._add_item(feature, encoder, scalars, column, own)
+
+    def _add_item(
+        self,
+        feature: Feature,
+        encoder: Encoder,
+        scalars: Sequence[_Scalar],
+        column: SqlColumn,
+        options: Mapping[str, Any],
+    ) -> None:
+        """Add an item of a column, or of several, with all options of its encoder's call."""
+        declared = encoder.call.options if encoder.call and feature.encoder else ()
+        fields: dict[str, Any] = {each.sets: options[each.name] for each in declared if each.sets}
         n_columns = fields.setdefault("buckets", 0)
         if self._form.has_one_weight_per_column:
             encoder = widened(encoder, n_columns)
         if encoder.most is not None and n_columns > encoder.most:
             self._refuse_columns(feature, encoder, n_columns)
+        own = [(each.name, options[each.name]) for each in declared if not each.sets]
         item = Item(
-            name=self._unique(scalars[0].name),
+            name=self._unique(encoder.named([scalar.name for scalar in scalars], options)),
             kind=encoder.kind,
             column=0,
             encoder=encoder.name,
-            options=tuple((each.name, values[each.name]) for each in declared if not each.sets and each.name in values),
+            options=tuple((name, value) for name, value in own if value is not None),
             **fields,
         )
         self._refuse_flaw(feature, encoder, item)
         bound = self._bound(replace(item, column=self._next(item)), encoder, scalars, column)
         self._refuse_more(1, bound.span or feature.span)
-        self._items.append(replace(bound, automatic=call is None and encoder.call is not None))
+        self._items.append(replace(bound, automatic=feature.encoder is None and encoder.call is not None))
 
     def _refuse_flaw(self, feature: Feature, encoder: Encoder, item: Item) -> None:
         """Raise BindError for options of which each is allowed, but not all of them together."""
@@ -349,7 +357,7 @@ class FeatureBinder:
             source=first.sql,
             array=array,
             fits_float=item.is_numeric and types.fits_float(number) and not computed,
-            whole=item.kind == "category" and read.extract == column.text and types.fits_bigint(column.type),
+            whole=item.is_named and read.extract == column.text and types.fits_bigint(column.type),
         )
 
     def _unique(self, name: str) -> str:

@@ -128,7 +128,7 @@ class HoldoutBinder:
         )
         if learner.declaration.default_epochs is None and not has_rounds(learner):
             message = f"{learner.declaration.name} has no epochs, so there is nothing to stop early"
-            raise self.checker.error(message, span, "It is solved exactly in one pass over the data.")
+            raise self.checker.error(message, span, "It is solved in one pass over the data.")
         if holdout.kind in ("sample", "where"):
             return
         hint = "Use VALIDATE SAMPLE 10% or VALIDATE WHERE ... with early_stopping."

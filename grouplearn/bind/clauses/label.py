@@ -13,6 +13,7 @@ from grouplearn.bind.sql.expressions import Replay
 from grouplearn.bind.sql.rowwise import refuse_aggregates
 from grouplearn.data.encoding import types
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.optional import HasObjectives
 from grouplearn.models.label import LABELS_OF_TASK, NUMBER
 from grouplearn.models.metrics.metrics import family_of
 from grouplearn.parser.statements import Sql, TrainModel
@@ -25,7 +26,7 @@ _TEXTS = 100
 class LabelBinder:
     """Binds the label of a statement over ``source``, its FROM and WHERE.
 
-    ``task`` is what WITH says about the label; ``implied``: whether the objective given in WITH is for classes. None: not
+    ``task`` is what WITH says about the label; ``implied``: whether the objectives given are for classes. None: not
     given. ``weight`` is the weight of a row.
     """
 
@@ -113,13 +114,14 @@ class LabelBinder:
     def _is_zero_or_one(self, column: Column, expression: Sql) -> bool:
         """Return whether a label of whole numbers is 0 and 1 alone, in the rows that have a weight.
 
-        An objective that is searched, or a metric of numbers, says that the label is a number.
+        Objectives that are searched, unless all are for classes, or a metric of numbers say that the label is a number.
         """
         statement, weight = self.statement, self.weight
         names = {name.value.casefold() for name in searched(statement.search)} if statement.search else set[str]()
         of_numbers = family_of(NUMBER).names()
+        objective = self.learner.objective_name if isinstance(self.learner, HasObjectives) else None
         number = statement.metric is not None and statement.metric.value.casefold() in of_numbers
-        if not types.is_whole(column.type) or "objective" in names or number:
+        if not types.is_whole(column.type) or objective in names or number:
             return False
         if "(" in expression.text:
             refuse_aggregates(self.checker, self.source, [expression])

@@ -32,7 +32,7 @@ def over_lags(checker: SqlChecker, statement: TrainModel, learner: Learner) -> T
         return statement
     if statement.order_by is not None:
         _refuse_others(checker, statement.features or ())
-    calls = [(feature, _call(feature)) for feature in statement.features or ()]
+    calls = [(feature, lag_call(feature)) for feature in statement.features or ()]
     found = [(feature, call) for feature, call in calls if call is not None]
     if not found:
         return statement
@@ -52,7 +52,7 @@ def over_lags(checker: SqlChecker, statement: TrainModel, learner: Learner) -> T
     return replace(statement, features=others or None, options=(*statement.options, *merged.values()))
 
 
-def _call(feature: Feature) -> Option | None:
+def lag_call(feature: Feature) -> Option | None:
     """Return the option that a call of earlier values means."""
     found = _CALL.fullmatch(feature.arguments[0].text) if feature.encoder is None else None
     if found is None:

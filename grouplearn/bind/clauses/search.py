@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any
 
 from grouplearn import sqltext
 from grouplearn.bind.run.options import check_parameter, defaults, resolved
@@ -13,8 +14,9 @@ from grouplearn.bind.run.run_options import RunOptions
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.interrupting import with_checks
 from grouplearn.learners.contract.config import Config
-from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.learner import Learner, Resource
 from grouplearn.learners.contract.optional import conflict
+from grouplearn.learners.contract.ways import goes_on
 from grouplearn.messages import Span
 from grouplearn.parser.statements import (
     Between,
@@ -43,6 +45,14 @@ _TAKERS: Mapping[str, tuple[str, ...]] = {
 }
 #: The options that are about the search.
 SEARCH_OPTIONS = tuple(_TAKERS)
+
+
+_OTHERS = "Use OVER TPE, OVER RANDOM or OVER GRID, which train every trial to its end."
+#: What HYPERBAND and ASHA can give trials in steps.
+_RESOURCES = (
+    "Resources: epochs (networks, solver = 'sgd'), num_iterations (gbdt, random_forest), "
+    "rows (other linear learners, kmeans, pca)"
+)
 
 
 #: Why operators that divide units do not run a search that continues networks from round to round.
@@ -85,6 +95,9 @@ class SearchBinder:
         if search.method in procedures.PROCEDURES:
             plan = self._plan(statement, search, dimensions, base)
             configs = plan.first_configs()
+            plan = replace(
+                plan, anew=plan.resource == "rows" or not all(goes_on(self._learner, config) for config in configs)
+            )
         elif search.method == "random":
             trials = self._search.trials or procedures.DEFAULT_TRIALS["random"]
             configs = space.random(dimensions, base, trials, self._training.seed)
@@ -102,17 +115,18 @@ class SearchBinder:
         options, method = self._search, search.method
         self._check_procedure(statement, search)
         epochs = self._training.epochs or self._learner.declaration.default_epochs or 1
-        resource: Literal["epochs", "rows"] = "epochs"
-        if method in ("hyperband", "asha") and self._learner.access.converges:
-            self._refuse_min_epochs(statement, method)
-            resource, epochs = "rows", procedures.parts(options.reduction_factor)
+        resource: Resource = "epochs"
+        if method in ("hyperband", "asha"):
+            resource = self._resource() or "epochs"
+            epochs = self._budget(statement, search, resource, epochs, base)
         if options.min_epochs > epochs:
             place = _span_of(statement, "min_epochs") or search.span
-            raise self._checker.error(f"min_epochs is more than the {epochs} epochs of a trial", place)
+            raise self._checker.error(f"min_epochs is more than the {epochs} {resource} of a trial", place)
         whole = sum(bracket[0].trials for bracket in brackets(epochs, options.reduction_factor))
         trials = options.trials or (whole if method == "hyperband" else procedures.DEFAULT_TRIALS[method])
         if trials > space.MAX_CONFIGS:
-            message = f"HYPERBAND over {epochs} epochs begins with {trials:,} trials; at most {space.MAX_CONFIGS:,} are trained"
+            most = f"at most {space.MAX_CONFIGS:,} are trained"
+            message = f"HYPERBAND over {epochs} {resource} begins with {trials:,} trials; {most}"
             raise self._checker.error(message, search.span, "Say how many with WITH (trials = n).")
         return procedures.SearchPlan(
             method=method,
@@ -129,14 +143,30 @@ class SearchBinder:
             resource=resource,
         )
 
+    def _budget(self, statement: TrainModel, search: Search, resource: Resource, epochs: int, base: Config) -> int:
+        """Return the most that a trial gets of the resource."""
+        if resource == "rows":
+            self._refuse_min_epochs(statement, search.method)
+            return procedures.parts(self._search.reduction_factor)
+        rounds = self._learner.declaration.rounds
+        if resource == "epochs" or rounds is None:
+            return epochs
+        place = next((name.span for name in searched(search) if name.value.casefold() == rounds), None)
+        if place is not None:
+            method = search.method.upper()
+            message = f"{method} gives its trials {rounds} step by step, so it cannot search it as well"
+            hint = f"Give the most in WITH ({rounds} = 100), or search it with OVER GRID, RANDOM or TPE."
+            raise self._checker.error(message, place, hint)
+        return int(str(base[rounds]))
+
     def _refuse_min_epochs(self, statement: TrainModel, method: str) -> None:
         place = _span_of(statement, "min_epochs")
         if place is not None:
-            message = (
-                f"{method.upper()} judges trials of {self._learner.declaration.name} that have converged on part of the"
-            )
-            message += " rows, and min_epochs is for trials that are judged between epochs"
-            raise self._checker.error(message, place, "Leave it out, or use a network, such as mlp.")
+            learner = self._learner
+            message = f"{method.upper()} judges trials of {learner.declaration.name} that have trained to their end on part of"
+            message += " the rows, and min_epochs is for trials that are judged between epochs"
+            others = "give more epochs" if learner.access.visits else "use a network, such as mlp"
+            raise self._checker.error(message, place, f"Leave it out, or {others}.")
 
     def _check_procedure(self, statement: TrainModel, search: Search) -> None:
         """Raise if the procedure cannot search over this learner or compare its trials."""
@@ -172,22 +202,33 @@ class SearchBinder:
         raise self._checker.error(message, place or search.span, f"Use operator = {' or '.join(map(repr, WHOLE))}.")
 
     def _refuse_without_barriers(self, method: str, span: Span) -> None:
-        learner = self._learner
-        others = "Use OVER TPE, OVER RANDOM or OVER GRID, which train every trial to its end."
-        if learner.access.in_one_go:
+        learner, name = self._learner, self._learner.declaration.name
+        if method != "PBT":
+            self._refuse_without_resource(method, span)
+        elif learner.access.in_one_go:
             message = (
-                f"{method} stops trials between epochs, and {learner.declaration.name} boosts each trial in one go"
+                f"PBT changes hyperparameters in the middle of training, and {name} keeps those of a trial to its end"
             )
-            raise self._checker.error(message, span, others)
-        if learner.declaration.default_epochs is None:
-            message = f"{method} stops trials between epochs, and {learner.declaration.name} has none: it is solved in one pass"
-            raise self._checker.error(message, span, others)
-        if method == "PBT" and not learner.access.retunes:
-            name = learner.declaration.name
+            raise self._checker.error(message, span, _OTHERS)
+        elif learner.declaration.default_epochs is None:
+            message = f"PBT stops trials between epochs, and {name} has none: it is solved in one pass"
+            raise self._checker.error(message, span, _OTHERS)
+        elif not learner.access.retunes:
             message = f"PBT changes hyperparameters in the middle of training, and {name} minimises one objective"
-            raise self._checker.error(
-                message, span, "Use OVER HYPERBAND, ASHA, TPE, RANDOM or GRID, or a network, such as mlp."
-            )
+            hint = "Use OVER HYPERBAND, ASHA, TPE, RANDOM or GRID, or a network, such as mlp."
+            raise self._checker.error(message, span, hint)
+
+    def _resource(self) -> Resource | None:
+        """Return what HYPERBAND and ASHA give trials."""
+        return self._learner.resource(self._training.epochs or self._learner.declaration.default_epochs or 1)
+
+    def _refuse_without_resource(self, method: str, span: Span) -> None:
+        """Raise if no part of a trial's training says how good it will be."""
+        own = self._learner.declaration
+        if self._resource() is None:
+            why = "trains each trial in one go" if self._learner.access.in_one_go else "learns each series as a whole"
+            message = f"{method} gives trials more and more of their training, and {own.name} {why}\n{_RESOURCES}"
+            raise self._checker.error(message, span, _OTHERS)
 
     def _refuse_idle(self, statement: TrainModel) -> None:
         """Raise for an option that belongs to another search."""
@@ -231,7 +272,8 @@ class SearchBinder:
             if has & set(values) if values else has - {other.default}:
                 continue
             listed = " or ".join(f"{name} = {sqltext.shown(each)}" for each in values if each is not None)
-            message = f"{parameter.name} does nothing without {listed or name}"
+            unset = f"{name} = NULL" if values else name
+            message = f"{parameter.name} does nothing without {listed or unset}"
             raise self._checker.error(message, place_of(statement, parameter.name))
 
     def _refuse_fixed_twice(self, search: Search, fixed: Mapping[str, Any]) -> None:

@@ -11,8 +11,8 @@ from grouplearn.bind.clauses.grid import Grid
 from grouplearn.bind.clauses.search import searched
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.encoding import types
-from grouplearn.data.encoding.categories import Ordinal
-from grouplearn.data.encoding.steps import Step
+from grouplearn.data.encoding.categories.ordinal import Ordinal
+from grouplearn.data.encoding.numbers.time_step import Step
 from grouplearn.data.encoding.types import column_of, is_whole
 from grouplearn.data.frequency import DAY_IN_MICROSECONDS, ZONED, Frequency, Unit
 from grouplearn.learners.contract.config import Value
@@ -61,17 +61,21 @@ class SeriesBinder:
     source: tuple[str | Sql, ...]
 
     def bind(
-        self, given: Sql | None, keys: tuple[BoundKey, ...], groups: tuple[BoundKey, ...], label: Sql | None
+        self,
+        given: Sql | Frequency | None,
+        keys: tuple[BoundKey, ...],
+        groups: tuple[BoundKey, ...],
+        label: Sql | None,
     ) -> Series | None:
         """Return the series, None if the learner takes rows in any order.
 
-        ``given`` is the frequency in WITH, ``keys`` those of SERIES BY, ``groups`` of GROUP BY;
-        ``label`` the SQL of the label.
+        ``given`` is the frequency in WITH, or of the model that is refreshed, ``keys`` those of SERIES BY, ``groups`` of GROUP
+        BY; ``label`` the SQL of the label.
         """
         own, statement, time = self.learner.declaration, self.statement, self.statement.order_by
         self._refuse_clauses()
         if not own.takes_series:
-            if given is not None:
+            if isinstance(given, Sql):
                 raise self.checker.error(f"{own.name} learns no series, so it takes no frequency", given.span)
             return None
         if time is None:
@@ -85,6 +89,8 @@ class SeriesBinder:
             message = f"ORDER BY takes a DATE, a TIMESTAMP or a whole number, and this is {kind}"
             raise self.checker.error(message, time.span, _cast_hint(kind, time.text.strip()))
         kind = described[0].type
+        if isinstance(given, Frequency):
+            return Series(time, given, keys)
         frequency = self._frequency(time, kind, given)
         season = self._season_length(time, frequency)
         if given is not None:

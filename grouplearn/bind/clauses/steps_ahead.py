@@ -9,6 +9,7 @@ from grouplearn import sqltext
 from grouplearn.bind.bound import BoundKey, BoundTarget, Series
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import columns_used
+from grouplearn.bind.sql.reading import condition_of_all
 from grouplearn.parser.statements import Sql
 
 _MADE, _AHEAD, _LAST = "__grouplearn_made", "__grouplearn_ahead", "__grouplearn_last"
@@ -62,7 +63,7 @@ class StepsAhead:
             *of_series,
             ", (",
             series.time,
-            ")) = 0)",
+            f")) = 0) WHERE {condition_of_all(every_column=False)}",
         )
         self._check(found, series, [target.extract, *features])
         return found

@@ -14,19 +14,22 @@ from grouplearn.bind import ways
 from grouplearn.bind.run import compatibility
 from grouplearn.bind.run.class_options import ClassWeights, bind_class_weight, bind_positive_class
 from grouplearn.bind.run.resources import check_address, check_timeout
-from grouplearn.bind.run.run_options import RunOptions
+from grouplearn.bind.run.run_options import LEAST_PROFILED, RunOptions
 from grouplearn.bind.run.sizes import check_size
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import BindError
 from grouplearn.learners.contract.config import Config, Value
 from grouplearn.learners.contract.hyperparameter_values import resolve
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.refreshing import refresh_ways
+from grouplearn.learners.contract.standard_errors import KINDS
 from grouplearn.messages import did_you_mean
+from grouplearn.models.calibration import KINDS as CALIBRATIONS
 from grouplearn.models.label import LABELS_OF_TASK
 from grouplearn.parser.statements import Name, Option, Sql
 from grouplearn.schedule import operators
 from grouplearn.schedule.operators import OWNERS
-from grouplearn.schedule.options import MOST_WORKERS, OperatorOption, one_of, whole
+from grouplearn.schedule.options import MOST_WORKERS, OneOf, OperatorOption, model_name, whole
 from grouplearn.search.space import MAX_CONFIGS
 
 SCOPES = ("group", "all")
@@ -46,13 +49,25 @@ class RunOption:
     in_with: bool = True
 
 
-#: The largest seed.
-_MOST_SEED = 2**63 - 1
+#: The largest seed, and most versions of a model.
+_MOST_SEED, _MOST_VERSIONS = 2**63 - 1, 2**31 - 1
 
 
 def _price(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not 0 <= value < math.inf:
         raise ValueError(f"must be a price per hour of one worker's machine, at least 0, got {sqltext.shown(value)}")
+    return float(value)
+
+
+def _share(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not 0 <= value <= 1:
+        raise ValueError(f"must be from 0 to 1, got {sqltext.shown(value)}")
+    return float(value)
+
+
+def _inside(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not 0 < value < 1:
+        raise ValueError(f"must be between 0 and 1, got {sqltext.shown(value)}")
     return float(value)
 
 
@@ -77,19 +92,33 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     "epochs": RunOption("most passes over the data", whole(1)),
     "seed": RunOption("seed of splits, shuffles and initial weights", whole(0, _MOST_SEED), setting=True),
     "early_stopping": RunOption("epochs without a better validation metric after which a trial stops", whole(1)),
-    "executor": RunOption("where models train: 'local', 'ray' or 'auto'", one_of(*EXECUTORS), setting=True),
+    "keep_state": RunOption(
+        "whether the state that REFRESH continues from is stored with each group's model; by default where it is no larger than"
+        " the model, or than 64 KB",
+        _yes_or_no,
+        setting=True,
+    ),
+    "initialize_from": RunOption(
+        "a model of the same learner and features, with whose states the groups of the same keys begin", model_name
+    ),
+    "calibrate": RunOption(
+        "how probabilities of two classes are calibrated on held-out rows: 'isotonic' or 'sigmoid'; with folds it trains the"
+        " best configuration of each group once more per fold",
+        OneOf(*CALIBRATIONS),
+    ),
+    "executor": RunOption("where models train: 'local', 'ray' or 'auto'", OneOf(*EXECUTORS), setting=True),
     "workers": RunOption("number of workers", whole(1, MOST_WORKERS), setting=True),
-    "operator": RunOption("how the work is divided among workers, see Operators", one_of(*OPERATORS), setting=True),
+    "operator": RunOption("how the work is divided among workers, see Operators", OneOf(*OPERATORS), setting=True),
     **_OF_OPERATORS,
     "trials": RunOption(
         "configurations tried, where OVER does not list them all; one that is proposed twice is tried once",
         whole(1, MAX_CONFIGS),
     ),
     "reduction_factor": RunOption("HYPERBAND and ASHA: one trial in this many goes on after each round", whole(2)),
-    "min_epochs": RunOption("ASHA: epochs of a trial before it is first judged", whole(1)),
+    "min_epochs": RunOption("ASHA: epochs or num_iterations of a trial before it is first judged", whole(1)),
     "parallel_trials": RunOption("ASHA: trials in training at a time", whole(1, MAX_CONFIGS)),
     "interval": RunOption("PBT: epochs after which losers go on from copies of winners", whole(1)),
-    "search_scope": RunOption("whether each group decides about its trials, or all together", one_of(*SCOPES)),
+    "search_scope": RunOption("whether each group decides about its trials, or all together", OneOf(*SCOPES)),
     "min_rows": RunOption(
         "fewest training rows of a group, 2 by default; smaller groups fail. Under FOLDS all its rows count:"
         " they train the model that is kept",
@@ -98,7 +127,7 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     "task": RunOption(
         "classification or regression, where the learner does both; by default booleans, texts and integers that "
         "are only 0 and 1 are classes, and other numbers are not",
-        one_of(*LABELS_OF_TASK),
+        OneOf(*LABELS_OF_TASK),
     ),
     "class_weight": RunOption(
         "weights by class, or 'balanced': Σw / (classes · Σw of the class), w the weights of rows", _as_written
@@ -113,7 +142,23 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
         " times lie",
         _as_written,
     ),
+    "watermark": RunOption(
+        "the time of a row, an expression over the columns of FROM, by which REFRESH SINCE finds new rows; by default that of"
+        " ORDER BY",
+        _as_written,
+    ),
     "weight": RunOption("row weight, an expression over the columns of FROM", _as_written),
+    "offset": RunOption(
+        "linear_regression, logistic_regression and poisson_regression: a known part of the score, an expression over the columns"
+        " of FROM such as `ln(exposure)`",
+        _as_written,
+    ),
+    "standard_errors": RunOption(
+        "linear_regression, logistic_regression and poisson_regression without penalties: the standard errors in `m_weights`,"
+        " 'classical' (the default), 'hc1' (robust to unequal variances) or 'none'",
+        OneOf(*KINDS),
+    ),
+    "confidence": RunOption("the confidence of the intervals in `m_weights`, 0.95 by default", _inside),
     "memory_limit": RunOption(
         "memory that all workers together may take, such as '8GB'; results of 256 MiB are taken in any case",
         check_size,
@@ -121,6 +166,25 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     ),
     "durable": RunOption(
         "whether the run is kept on disk until it is finished, to be resumed", _yes_or_no, setting=True
+    ),
+    "keep_versions": RunOption(
+        "versions of the model that stay in the database, the new one included, for `ALTER MODEL m USE VERSION n`; 3 by default",
+        whole(1, _MOST_VERSIONS),
+    ),
+    "profile": RunOption(
+        "whether it is stored what each feature was like in each group, for `m_features`, `m_explain` and `m_drift`; by default"
+        f" its quantiles, which `m_drift` needs, only where groups have {LEAST_PROFILED} rows or more on average",
+        _yes_or_no,
+    ),
+    "keep_held_out": RunOption(
+        "whether the prediction of each held-out row is stored, by the model that did not learn from it, for `m_held_out`;"
+        " with folds it trains the best configuration of each group once more per fold",
+        _yes_or_no,
+    ),
+    "key": RunOption(
+        "keep_held_out: what tells rows apart, an expression over the columns of FROM; by default the series and the time of"
+        " ORDER BY, else nothing",
+        _as_written,
     ),
     "worker_timeout": RunOption(
         "seconds without a sign of life after which a worker of executor 'ray' is given up", check_timeout, setting=True
@@ -137,12 +201,33 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     ),
 }
 
+#: Options of REFRESH alone.
+_OF_REFRESH: Mapping[str, RunOption] = {
+    "refresh": RunOption(
+        "REFRESH of boosted trees: 'add' further rounds, or renew the values of 'leaves'",
+        OneOf("add", "leaves"),
+    ),
+    "num_iterations": RunOption(
+        "REFRESH of boosted trees: rounds that are added, by default a tenth of the model's", whole(1)
+    ),
+    "refit_decay_rate": RunOption(
+        "REFRESH of the leaves of trees: the share that their values of before keep, by default 0.9",
+        _share,
+    ),
+    "refit_features": RunOption(
+        "REFRESH: whether encoders are fitted again on the rows of groups that are trained anew",
+        _yes_or_no,
+    ),
+}
+
 #: Options of WITH besides hyperparameters.
 WITH_OPTIONS = tuple(name for name, option in RUN_OPTIONS.items() if option.in_with)
 #: Options that RESUME may change: no model depends on them.
 RESUME_OPTIONS = ("workers", "executor")
 #: Options that RETRY FAILED may change: where trials train, on how few rows, and for how long.
 RETRY_OPTIONS = ("workers", "executor", "operator", "memory_limit", "min_rows", "epochs")
+#: Options of REFRESH.
+REFRESH_OPTIONS = ("workers", "executor", "operator", "memory_limit", "durable", "epochs", "keep_state", *_OF_REFRESH)
 #: Session settings, without their prefix ``grouplearn_``.
 SETTINGS = tuple(name for name, option in RUN_OPTIONS.items() if option.setting)
 
@@ -181,7 +266,7 @@ def bind_options(
         if name in seen:
             raise checker.error(f'option "{name}" is given twice', option.name.span)
         seen.add(name)
-        if name in ("weight", "frequency"):
+        if name in ("weight", "offset", "frequency", "watermark", "key"):
             run[name] = option.value
         elif name == "positive_class":
             run[name] = bind_positive_class(checker, option.value)
@@ -213,7 +298,24 @@ def bind_resume_options(
 
 def bind_retry_options(checker: SqlChecker, learner: Learner, options: tuple[Option, ...]) -> dict[str, Any]:
     """Return RETRY FAILED's options by name; raises for what the learner does not have or no worker can do."""
-    given = _bind_only(checker, options, RETRY_OPTIONS, "RETRY FAILED")
+    return _bind_again(checker, learner, options, RETRY_OPTIONS, "RETRY FAILED")
+
+
+def bind_refresh_options(checker: SqlChecker, learner: Learner, options: tuple[Option, ...]) -> dict[str, Any]:
+    """Return REFRESH's options by name; raises for what the learner does not have or no worker can do."""
+    given = _bind_again(checker, learner, options, REFRESH_OPTIONS, "REFRESH")
+    ways = refresh_ways(learner)
+    of_trees = ("refresh", "num_iterations", "refit_decay_rate")
+    if not ways and (wrong := next((each for each in of_trees if each in given), None)):
+        span = next(option.name.span for option in options if option.name.value.casefold() == wrong)
+        raise checker.error(f"{wrong} is for gbdt, and the model is of {learner.declaration.name}", span)
+    return given
+
+
+def _bind_again(
+    checker: SqlChecker, learner: Learner, options: tuple[Option, ...], allowed: tuple[str, ...], statement: str
+) -> dict[str, Any]:
+    given = _bind_only(checker, options, allowed, statement)
     given |= _enclosed(checker, options, given) if "executor" in given else {}
     _refuse_epochs(checker, learner, options, given)
     _refuse_illegal(checker, learner, options, given)
@@ -267,7 +369,7 @@ def _refuse_epochs(checker: SqlChecker, learner: Learner, options: tuple[Option,
     hint = (
         "Its number of boosting rounds is num_iterations."
         if has_rounds(learner)
-        else "It is solved exactly in one pass over the data."
+        else "It is solved in one pass over the data."
     )
     raise checker.error(f"{learner.declaration.name} has no epochs", span, hint)
 
@@ -304,7 +406,7 @@ def _class_weight(checker: SqlChecker, fragment: Sql) -> Literal["balanced"] | C
 def _checked(checker: SqlChecker, name: str, fragment: Sql) -> Any:
     value = checker.constant(fragment)
     try:
-        return RUN_OPTIONS[name].check(value)
+        return (RUN_OPTIONS.get(name) or _OF_REFRESH[name]).check(value)
     except ValueError as error:
         raise checker.error(f"{name} {error}", fragment.span, getattr(error, "hint", None)) from None
 

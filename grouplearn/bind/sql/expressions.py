@@ -180,6 +180,21 @@ def tables_named(checker: SqlChecker, fragment: Sql | str) -> frozenset[str]:
     return frozenset(sqltext.folded(node["table_name"]) for node in _nodes(tree) if node.get("type") == "BASE_TABLE")
 
 
+def reads_once(checker: SqlChecker, queries: Sequence[str], table: str) -> bool:
+    """Whether queries and expressions, together, name a table once, where DuckDB reads it once: in no WITH and no PIVOT."""
+    if any(map(_OF_TEXTS.search, queries)):
+        return False
+    trees = [_any_tree(checker, query) for query in queries if sqltext.folded(table) in sqltext.folded(query)]
+    nodes = [node for tree in trees for node in _nodes(tree)]
+    often = any(node.get("type") == "PIVOT" or (node.get("cte_map") or {}).get("map") for node in nodes)
+    named = [
+        node
+        for node in nodes
+        if node.get("type") == "BASE_TABLE" and sqltext.folded(node["table_name"]) == sqltext.folded(table)
+    ]
+    return not often and None not in trees and len(named) == 1
+
+
 def query_of_view(text: str) -> str:
     """Return the query of a view: what follows AS in ``CREATE VIEW v(a, b) AS SELECT ...;``."""
     depth = 0

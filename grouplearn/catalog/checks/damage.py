@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from grouplearn import sqltext
 from grouplearn.catalog.checks.tables import SCHEMA
 from grouplearn.errors import DataError, data_error
-from grouplearn.sqltext import identifier
 
 _LONGEST = 80
 
 
 def damaged(catalog: str | None, name: str, part: str, why: str) -> DataError:
     """Return the error that table ``part`` of a model is invalid in the way it describes."""
-    written = name if name.isidentifier() else identifier(name)
+    written = sqltext.written(name)
     where = ".".join(filter(None, (catalog, SCHEMA, part)))
     return data_error(
         f'model "{name}" is damaged: in table {where}, {why}.\n\n'

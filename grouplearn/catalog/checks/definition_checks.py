@@ -15,10 +15,11 @@ from grouplearn.bind.clauses.features import MAX_CLASSES, MAX_ITEMS
 from grouplearn.catalog.checks.damage import damaged, shown
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding.encoder import Encoder
-from grouplearn.data.encoding.numbers import LONGEST_ARRAY
+from grouplearn.data.encoding.numbers.array import LONGEST_ARRAY
 from grouplearn.data.encoding.registry import BY_NAME
 from grouplearn.errors import DataError
 from grouplearn.learners import registry
+from grouplearn.models.calibration import KINDS as CALIBRATIONS
 from grouplearn.models.label import Label, label_length
 from grouplearn.models.outputs.outputs import OUTPUTS
 
@@ -38,7 +39,7 @@ _CODED, _LISTED = operator.attrgetter("is_coded"), operator.attrgetter("is_list"
 _LONGEST_NAME = 10_000
 #: Most entries of lists in a row; TRAIN stays below.
 _LONGEST: Mapping[str, int] = {
-    "classes": MAX_CLASSES, "keys": 1_000, "series": 1_000, "sets": 1 << 16, "items": MAX_ITEMS,
+    "classes": MAX_CLASSES, "keys": 1_000, "series": 1_000, "held_out": 1_000, "sets": 1 << 16, "items": MAX_ITEMS,
     "hyperparameters": 1_000, "metrics": 1_000, "search_path": 1_000,
 }  # fmt: skip
 _OPTION_BYTES = (
@@ -47,7 +48,7 @@ _OPTION_BYTES = (
 _KEY = ("strlen(x.name)", "strlen(x.sql)", "strlen(x.type)")
 #: What counts as the bytes, or numbers, of an entry of each list.
 _SIZES: Mapping[str, tuple[str, ...]] = {
-    "classes": ("strlen(x)",), "keys": _KEY, "series": _KEY, "sets": ("len(x)",),
+    "classes": ("strlen(x)",), "keys": _KEY, "series": _KEY, "held_out": _KEY, "sets": ("len(x)",),
     "items": ("strlen(x.name)", "strlen(x.sql)", "strlen(x.type)", _OPTION_BYTES),
     "hyperparameters": ("strlen(x.name)", "strlen(x.type)"), "metrics": ("strlen(x)",),
     "search_path": ("strlen(x.schema)", "strlen(x.database)"),
@@ -74,9 +75,9 @@ def too_long() -> dict[str, str]:
     return found
 
 
-def check_definition(catalog: str, values: Mapping[str, Any]) -> None:
-    """Raise DataError unless a row of ``models``, by column, can be a model's."""
-    checks = _Checks(catalog, values)
+def check_definition(catalog: str, values: Mapping[str, Any], part: str = "models") -> None:
+    """Raise DataError unless a row of ``models`` or ``past_models``, by column, can be a model's."""
+    checks = _Checks(catalog, values, part)
     checks.words()
     checks.classes()
     checks.groups()
@@ -86,8 +87,8 @@ def check_definition(catalog: str, values: Mapping[str, Any]) -> None:
 
 
 class _Checks:
-    def __init__(self, catalog: str, row: Mapping[str, Any]) -> None:
-        self._catalog, self._row = catalog, row
+    def __init__(self, catalog: str, row: Mapping[str, Any], part: str) -> None:
+        self._catalog, self._row, self._part = catalog, row, part
 
     def words(self) -> None:
         """Check single words and their allowed values."""
@@ -105,6 +106,12 @@ class _Checks:
         self._need(_integer(self._row["seed"]), f"seed is {shown(self._row['seed'])}, not a whole number")
         keep = self._row["keep_best"]
         self._need(keep is None or (_integer(keep) and keep > 0), f"keep_best is {shown(keep)}")
+        versions = self._row["keep_versions"]
+        self._need(_integer(versions) and versions > 0, f"keep_versions is {shown(versions)}")
+        kind = self._row["calibrate"]
+        label = self._label()
+        fits = kind is None or (kind in CALIBRATIONS and label.has_classes and not label.scores_classes)
+        self._need(fits, f"calibrate is {shown(kind)}, and task is {self._row['task']}")
         weight = self._row["weight_sql"]
         self._need(weight is None or isinstance(weight, str), f"weight_sql is {shown(weight)}, not a text")
 
@@ -135,7 +142,8 @@ class _Checks:
         """Check keys and grouping sets."""
         keys = self._structs("keys", ("name", "sql", "type"))
         series = self._structs("series", ("name", "sql", "type"))
-        self._need(all(_is_name(key["name"]) for key in (*keys, *series)), "a key has no name")
+        held_out = [] if self._row["held_out"] is None else self._structs("held_out", ("name", "sql", "type"))
+        self._need(all(_is_name(key["name"]) for key in (*keys, *series, *held_out)), "a key has no name")
         sets = self._row["sets"]
         self._need(isinstance(sets, list) and len(sets) > 0, f"sets is {shown(sets)}")
         for each in sets:
@@ -178,9 +186,9 @@ class _Checks:
         self._need(all(_is_name(each["name"]) for each in given), "a hyperparameter has no name")
         metric, metrics = self._row["metric"], self._texts("metrics")
         self._need(metric in metrics, f"metric is {shown(metric)}, and metrics are {shown(list(metrics))}")
-        known = registry.family_of(self._row["learner"], self._label()).names()
-        unknown = next((name for name in metrics if name not in known), None)
-        self._need(unknown is None, f"metrics has {shown(unknown)}, and there are {', '.join(known)}")
+        family = registry.family_of(self._row["learner"], self._label())
+        unknown = next((name for name in metrics if not family.has(name)), None)
+        self._need(unknown is None, f"metrics has {shown(unknown)}, and there are {', '.join(family.names())}")
         greater = self._row["greater_is_better"]
         self._need(isinstance(greater, bool), f"greater_is_better is {shown(greater)}")
         refit = self._row["refit"]
@@ -216,7 +224,7 @@ class _Checks:
 
     def _damaged(self, why: str) -> DataError:
         name = self._row["model_name"]
-        return damaged(self._catalog, name if isinstance(name, str) else shown(name), "models", why)
+        return damaged(self._catalog, name if isinstance(name, str) else shown(name), self._part, why)
 
 
 def _fit(encoder: Encoder, options: Any) -> bool:

@@ -354,7 +354,7 @@ def _fragments(definition: ModelDefinition) -> Iterator[Fragment]:
         yield Fragment("the label", definition.target_sql)
     if definition.weight_sql is not None:
         yield Fragment("the weight", definition.weight_sql)
-    for key in (*definition.keys, *definition.series):
+    for key in (*definition.keys, *definition.series, *(definition.held_out or ())):
         yield Fragment(f'key "{key.name}"', key.sql)
     for entry in definition.items:
         yield Fragment(f'feature "{entry.item.name}"', entry.sql)
@@ -363,7 +363,7 @@ def _fragments(definition: ModelDefinition) -> Iterator[Fragment]:
 def _types(definition: ModelDefinition) -> Iterator[Fragment]:
     if definition.label_type is not None:
         yield Fragment("the type of the label", definition.label_type)
-    for key in (*definition.keys, *definition.series):
+    for key in (*definition.keys, *definition.series, *(definition.held_out or ())):
         yield Fragment(f'the type of key "{key.name}"', key.type)
     for entry in definition.items:
         yield Fragment(f'the type of feature "{entry.item.name}"', entry.type)

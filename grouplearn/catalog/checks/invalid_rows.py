@@ -15,6 +15,7 @@ from grouplearn.catalog.checks.fragments import is_simple_type
 from grouplearn.catalog.checks.trust import check, hiding
 from grouplearn.catalog.records import ModelDefinition, StoredModel
 from grouplearn.catalog.schema import table
+from grouplearn.data.encoding.categories.category import NULL
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.data.encoding.types import bytewise
 from grouplearn.errors import DataError, data_error
@@ -77,9 +78,9 @@ def _models(definition: ModelDefinition) -> Checks:
 
 def _groups(definition: ModelDefinition) -> Checks:
     n_items, n_classes = len(definition.items), len(definition.classes)
-    lists = ("starts", "fills", "centers", "scales", "categories")
+    lists = ("starts", "fills", "centers", "scales", "categories", "category_values")
     lengths = " AND ".join(f"len({name}) = {n_items}" for name in lists)
-    known = " AND ".join(f"list_count({name}) = {n_items}" for name in ("starts", "centers", "scales", "categories"))
+    known = " AND ".join(f"list_count({name}) = {n_items}" for name in lists if name != "fills")
     flaws = {
         "two rows are the same group": once("group_id"),
         "a group has no number": every("group_id >= 0"),
@@ -101,10 +102,19 @@ def _groups(definition: ModelDefinition) -> Checks:
         f"a group does not have {n_items} encoders": every(
             f"(features IS NULL AND best IS NULL) OR (features IS NOT NULL AND {lengths} AND {known})"
         ),
+        "the calibration of a group is no function of probabilities": every(
+            "calibration IS NULL OR (len(calibration) = 2 AND len(calibration[1]) > 0 AND list_count(calibration[1]) ="
+            " len(calibration[1]) AND len(calibration[2]) = len(calibration[1]) AND list_count(calibration[2]) ="
+            " len(calibration[2]) AND list_sort(list_distinct(calibration[1])) = calibration[1])"
+        ),
         "a feature column has no name": every("features IS NULL OR list_count(features) = len(features)"),
         "a group has a category that is NULL": every(
             "features IS NULL OR list_count(flatten(categories)) = len(flatten(categories))"
         ),
+        "a group does not have a number for each category whose encoding is one": every(
+            f"features IS NULL OR ({_numbers_fit(definition)})"
+        ),
+        "the ends of a group's bins are not ascending numbers": every(f"features IS NULL OR ({_bins_fit(definition)})"),
         "the feature columns of a group differ from those of its encoders": every(
             f"features IS NULL OR ({_columns_fit(definition)})"
         ),
@@ -130,6 +140,31 @@ def _columns_fit(definition: ModelDefinition) -> str:
     width = "CASE WHEN w < 0 THEN len(categories[i]) ELSE w END"
     ends = f"list_transform({widths}::INTEGER[], lambda w, i: {width} + starts[i])"
     return f"starts[1] = 0 AND list_append(starts[2:], len(features)) = {ends}"
+
+
+def _numbers_fit(definition: ModelDefinition) -> str:
+    """Return the condition that the categories of items that learn from labels have a number each, and others none."""
+    conditions = ["true"]
+    for place, entry in enumerate(definition.items, start=1):
+        numbers = f"category_values[{place}]"
+        if encoder_of(entry.item).learns_labels:
+            finite = f"len(list_filter({numbers}, lambda number: isfinite(number))) = len(categories[{place}])"
+            conditions.append(f"len({numbers}) = len(categories[{place}]) AND {finite} AND isfinite(fills[{place}])")
+        else:
+            conditions.append(f"len({numbers}) = 0")
+    return " AND ".join(conditions)
+
+
+def _bins_fit(definition: ModelDefinition) -> str:
+    """Return the condition that the bins of each item have lower ends, the first of them -inf."""
+    conditions = ["true"]
+    for place, entry in enumerate(definition.items, start=1):
+        if entry.item.kind == "binned":
+            ends = f"list_filter(categories[{place}], lambda text: text <> {literal(NULL)})"
+            numbers = f"list_transform({ends}, lambda text: TRY_CAST(text AS DOUBLE))"
+            ascend = f"list_sort(list_distinct({numbers})) = {numbers} AND coalesce(({ends})[1], '-inf') = '-inf'"
+            conditions.append(f"list_count({numbers}) = len({numbers}) AND {ascend}")
+    return " AND ".join(conditions)
 
 
 def _configs(definition: ModelDefinition) -> Checks:
@@ -177,6 +212,22 @@ def _artifacts(definition: ModelDefinition) -> Checks:
     return flaws
 
 
+def _states(_: ModelDefinition) -> Checks:
+    return {"two rows are the state of one group": once("group_id"), "a state has no group": every("group_id >= 0")}
+
+
+def _refreshed(_: ModelDefinition) -> Checks:
+    known = "status IN ('new', 'updated', 'kept', 'failed', 'unchanged')"
+    return {"two rows are of one group": once("group_id"), "what was done to a group has no name": every(known)}
+
+
+def _watermarks(_: ModelDefinition) -> Checks:
+    return {
+        "two rows are of one group": once("group_id"),
+        "groups have times of two kinds": "count(DISTINCT (sql, type)) <= 1",
+    }
+
+
 def _units(_: ModelDefinition) -> Checks:
     blocks = "(first_block IS NULL AND last_block IS NULL) OR (first_block >= 0 AND last_block >= first_block)"
     return {
@@ -192,9 +243,50 @@ def _errors(_: ModelDefinition) -> Checks:
     return {"an error has no group": every("group_id >= 0 AND reason IS NOT NULL")}
 
 
+def _profiles(definition: ModelDefinition) -> Checks:
+    lists = ("quantiles", "shares", "categories", "counts")
+    return {
+        "two rows describe the same feature of a group": once("group_id", "item"),
+        "a row describes a feature that the model does not have": every(
+            f"group_id >= 0 AND item BETWEEN 1 AND {len(definition.items)}"
+        ),
+        "the number of rows of a feature is negative or too large": every(
+            f"n_missing BETWEEN 0 AND n_rows AND n_rows <= {_MOST_ROWS}"
+        ),
+        "quantiles or categories of a feature lack a number": every(
+            "len(quantiles) IS NOT DISTINCT FROM len(shares) AND len(categories) IS NOT DISTINCT FROM len(counts) AND "
+            + " AND ".join(f"({name} IS NULL OR list_count({name}) = len({name}))" for name in lists)
+        ),
+    }
+
+
+def _held_out(definition: ModelDefinition) -> Checks:
+    n_keys, n_classes = len(definition.held_out or ()), len(definition.classes)
+    alike = "len(list_filter({}, lambda each: len(each) IS DISTINCT FROM len(labels))) = 0"
+    flaws = {
+        "a held-out row has no group": every("group_id >= 0"),
+        "held-out rows lack a key, a label or a prediction": every(
+            f"len(keys) = {n_keys} AND len(outputs) >= {definition.output.width} AND list_count(labels) = len(labels)"
+            f" AND {alike.format('keys')} AND {alike.format('outputs')}"
+        ),
+        **{
+            f'the key "{key.name}" of a held-out row is not of its type': every(
+                f"len(list_filter(keys[{place}], lambda text: NOT ({_fits('text', key.type)}))) = 0"
+            )
+            for place, key in enumerate(definition.held_out or (), start=1)
+            if key.type != "VARCHAR"
+        },
+    }
+    if definition.label.has_classes:
+        inside = f"len(list_filter(labels, lambda y: y < 0 OR y >= {n_classes} OR y <> floor(y))) = 0"
+        flaws["the label of a held-out row is no class"] = every(inside)
+    return flaws
+
+
 _OF: Mapping[str, Callable[[ModelDefinition], Checks]] = {
-    "models": _models, "groups": _groups, "configs": _configs, "trials": _trials, "curves": _curves, "artifacts": _artifacts,
-    "units": _units, "errors": _errors,
+    "models": _models, "past_models": _models, "groups": _groups, "configs": _configs, "trials": _trials, "curves": _curves,
+    "artifacts": _artifacts, "states": _states, "refreshed": _refreshed, "watermarks": _watermarks, "units": _units,
+    "errors": _errors, "profiles": _profiles, "held_out": _held_out,
 }  # fmt: skip
 
 

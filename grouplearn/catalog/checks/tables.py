@@ -21,7 +21,7 @@ from grouplearn.sqltext import folded, identifier
 
 SCHEMA = "grouplearn"
 #: The version of the tables; a database's is in ``grouplearn.schema_version``. Other versions are not read.
-VERSION = 15
+VERSION = 19
 #: DuckDB ignores the case of names, but lists them as written.
 _OF_OURS = f"system.main.lower(schema_name) = '{SCHEMA}'"
 #: Allowed constraints. A foreign key refers to another table, and CHECK and the others evaluate an expression.

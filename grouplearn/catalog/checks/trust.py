@@ -194,6 +194,12 @@ def trained_here(con: duckdb.DuckDBPyConnection, definition: ModelDefinition, fi
     fragments.trained_here(definition, _opened(con, file), file + _named(con, definition))
 
 
+def trust_as(con: duckdb.DuckDBPyConnection, before: ModelDefinition, definition: ModelDefinition) -> None:
+    """Remember that a model comes from a statement given to this process if the one that it was made of does."""
+    if _is_trained_here(con, before):
+        trained_here(con, definition, attachments_of(con).identity_of(definition.catalog))
+
+
 def _is_trained_here(con: duckdb.DuckDBPyConnection, definition: ModelDefinition) -> bool:
     """Return whether this process trained a model in this database, and everything that it names is unchanged.
 

@@ -34,9 +34,7 @@ def unreadable(connection: duckdb.DuckDBPyConnection, relation: str, numbers: Ma
 
 def features(definition: ModelDefinition) -> dict[str, str]:
     """Return a model's numeric features."""
-    return {
-        f'feature "{entry.item.name}"': entry.expression for entry in definition.items if entry.item.kind == "numeric"
-    }
+    return {f'feature "{entry.item.name}"': entry.expression for entry in definition.items if entry.item.is_number}
 
 
 def doubtful(

@@ -16,6 +16,7 @@ from grouplearn.data.tensors import tensor_bytes
 from grouplearn.interrupting import with_checks
 from grouplearn.kernels import digests
 from grouplearn.layout.ragged import Ragged
+from grouplearn.learners.contract.standard_errors import ERRORS, REASONS
 from grouplearn.models.forms.forms import form_of
 from grouplearn.models.state import TEXT
 from grouplearn.train.results.outcome import judged_values
@@ -65,7 +66,34 @@ def _rows(definition: ModelDefinition, outcome: Outcome, part: Sequence[Models])
     of_form = _linear if form_of(definition).has_one_weight_per_column else _tensors
     columns = stored_columns(_wide(outcome, part)) if definition.is_wide else of_form(part)
     numbers = (pa.array(each[places]) for each in (outcome.trials.group, outcome.trials.config))
-    return pa.table({**dict(zip(("group_id", "config"), numbers, strict=True)), **columns})
+    return pa.table({**dict(zip(("group_id", "config"), numbers, strict=True)), **columns, **_errors(part)})
+
+
+def _errors(part: Sequence[Models]) -> dict[str, Any]:
+    """Return the columns of standard errors, none if no model has any; see ``standard_errors.packed``."""
+    if not any(ERRORS in each.tensors for each in part):
+        return {}
+    nothing = (Ragged.of_sizes(np.empty(0), np.zeros(len(each.places), np.int64)) for each in part)
+    kept = Ragged.joined([each.tensors.get(ERRORS, none) for each, none in zip(part, nothing, strict=True)])
+    last = kept.start[1:] - 1
+    some = kept.sizes > 1
+    size = np.where(some, (kept.sizes - 2) // 2, 0)
+    reason = np.where(kept.sizes > 0, kept.values[np.maximum(last, 0)], 0.0).astype(np.int64)
+    critical = kept.values[np.maximum(last - 1, 0)]
+    return {
+        "standard_errors": _known_lists(kept, kept.start[:-1], size, some),
+        "p_values": _known_lists(kept, kept.start[:-1] + size, size, some),
+        "critical": pa.array(critical, mask=~some | ~np.isfinite(critical)),
+        "without_errors": pa.array(REASONS).take(pa.array(reason, mask=reason == 0)),
+    }
+
+
+def _known_lists(kept: Ragged, first: npt.NDArray[Any], size: npt.NDArray[Any], some: BoolArray) -> Any:
+    """Return runs of values as lists whose NaN are NULL, NULL where there is not ``some`` list."""
+    start = Ragged.of_sizes(np.empty(int(size.sum())), size).start
+    values = kept.values[np.repeat(first - start[:-1], size) + np.arange(int(size.sum()))]
+    ends = pa.array(start, mask=np.append(~some, False))
+    return pa.LargeListArray.from_arrays(ends, pa.array(values, mask=np.isnan(values)))
 
 
 def _wide(outcome: Outcome, part: Sequence[Models]) -> list[StoredArtifact]:

@@ -68,9 +68,9 @@ def as_stored(definition: ModelDefinition) -> dict[str, Any]:
 
 def _defined(definition: ModelDefinition) -> dict[str, tuple[Any, Any]]:
     """Return the values and types of a definition's columns in ``models``."""
-    keys, series = (
-        [{"name": key.name, "sql": key.sql, "type": key.type} for key in each]
-        for each in (definition.keys, definition.series)
+    keys, series, held_out = (
+        None if each is None else [{"name": key.name, "sql": key.sql, "type": key.type} for key in each]
+        for each in (definition.keys, definition.series, definition.held_out)
     )
     items = [
         {
@@ -100,6 +100,7 @@ def _defined(definition: ModelDefinition) -> dict[str, tuple[Any, Any]]:
         "classes": (definition.classes, _TEXTS),
         "keys": (keys, _struct(name=text, sql=text, type=text)),
         "series": (series, _struct(name=text, sql=text, type=text)),
+        "held_out": (held_out, _struct(name=text, sql=text, type=text)),
         "sets": (definition.sets, pa.list_(_INTEGERS)),
         "items": (
             items,
@@ -123,11 +124,13 @@ def _defined(definition: ModelDefinition) -> dict[str, tuple[Any, Any]]:
         "metric": (definition.metric, text),
         "positive_class": (definition.positive_class, text),
         "weight_sql": (definition.weight_sql, text),
+        "calibrate": (definition.calibrate, text),
         "greater_is_better": (definition.greater_is_better, pa.bool_()),
         "metrics": (definition.metrics, _TEXTS),
         "missing_group": (definition.missing_group, text),
         "seed": (definition.seed, pa.int64()),
         "keep_best": (definition.keep_best, integer),
+        "keep_versions": (definition.keep_versions, integer),
         "null_label": (definition.null_label, text),
         "group_failure": (definition.group_failure, text),
         "refit": (definition.refit, pa.bool_()),
@@ -169,7 +172,9 @@ def groups(outcome: Outcome) -> Any:
         "n_train": pa.array([each and each.n_train for each in facts], pa.int64()),
         "n_valid": pa.array([each and each.n_valid for each in facts], pa.int64()),
         "n_skipped": pa.array([each and each.n_skipped for each in facts], pa.int64()),
+        "checksum": pa.array([group.checksum for group in every], pa.uint64()),
         "classes": pa.array([each.classes if each and each.fitted else None for each in facts], _INTEGERS),
+        "calibration": pa.array([each and each.calibration for each in facts], pa.list_(_NUMBERS)),
     }
     encoders = _encoders(facts)
     return pa.table(columns | {name: encoders.column(name) for name in encoders.column_names})
@@ -181,7 +186,7 @@ def _encoders(every: Sequence[GroupFacts | None]) -> Any:
     numbers = [*map(id, fitted)]
     distinct = dict(zip(numbers, fitted, strict=True))
     place = {key: number for number, key in enumerate(distinct)}
-    rows = (encoder_columns(items) if items else (None,) * 6 for items in distinct.values())
+    rows = (encoder_columns(items) if items else (None,) * 7 for items in distinct.values())
     table = columns_of(
         rows,
         features=_TEXTS,
@@ -190,12 +195,13 @@ def _encoders(every: Sequence[GroupFacts | None]) -> Any:
         centers=_NUMBERS,
         scales=_NUMBERS,
         categories=pa.list_(_TEXTS),
+        category_values=pa.list_(_NUMBERS),
     )
     return table.take(pa.array([place[key] for key in numbers], pa.int64()))
 
 
 def encoder_columns(fitted: tuple[FittedItem, ...]) -> tuple[Any, ...]:
-    """Return the encoder columns of a row of ``groups``, from ``features`` to ``categories``."""
+    """Return the encoder columns of a row of ``groups``, from ``features`` to ``category_values``."""
     return (
         tuple(features_of(item for item in fitted if not encoder_of(item.item).wide)),
         starts(fitted),
@@ -203,6 +209,7 @@ def encoder_columns(fitted: tuple[FittedItem, ...]) -> tuple[Any, ...]:
         [item.center for item in fitted],
         [item.scale for item in fitted],
         [item.categories for item in fitted],
+        [np.frombuffer(item.values) if item.values else [] for item in fitted],
     )
 
 

@@ -54,12 +54,17 @@ def woven(around: Around, texts: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Columns of some rows, not yet encoded, as in ``Dataset``: ``lists`` is None if no item is a list."""
+    """Columns of some rows, not yet encoded, as in ``Dataset``: ``lists`` is None if no item is a list.
+
+    ``place`` (n,) is each row's place among the training rows of its group, for items that learn from labels; None if the
+    rows do not train.
+    """
 
     numeric: FeatureArray
     codes: npt.NDArray[np.int32]
     lists: Lists | None
     dictionaries: Sequence[Sequence[str]]
+    place: IntArray | None = None
 
     @property
     def n_rows(self) -> int:
@@ -78,7 +83,8 @@ class Columns:
     def rows(self, rows: slice) -> Columns:
         """Return consecutive rows without copying them."""
         lists = None if self.lists is None else self.lists.rows(rows)
-        return Columns(self.numeric[rows], self.codes[rows], lists, self.dictionaries)
+        place = None if self.place is None else self.place[rows]
+        return Columns(self.numeric[rows], self.codes[rows], lists, self.dictionaries, place)
 
 
 class DensePiece(Protocol):

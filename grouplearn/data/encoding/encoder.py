@@ -17,6 +17,9 @@ from grouplearn.sqltext import literal
 
 #: What an item is in the SQL that predicts: a number, several, the place of its category, 0s and a 1, or a list.
 Role = Literal["number", "array", "place", "indicator", "list"]
+#: What the SQL of other databases reads of an item's column, if it can: its number, a part of its time, its value, the texts of
+#: several values as one, or the MD5 of its text.
+Elsewhere = Literal["number", "part", "value", "combination", "digest", "nothing"]
 #: Makes an item's feature columns for rows.
 Replay = Callable[[Columns], ColumnPiece]
 #: The intercept's name among a linear model's features: no item is called so.
@@ -71,7 +74,9 @@ class Encoder(ABC):
     - ``wide``: a group stores only the columns that its training rows set, and models store weights by column.
     - ``pure``: a row has at most one nonzero in its columns.
     - ``fills``: it replaces missing values. ``scales``: it centres and scales by group.
-    - ``plain``: it is not mentioned where items are shown. ``suggested``: hints name it for columns that it takes.
+    - ``plain``: it is not mentioned where items are shown. ``suggested``: hints name it for columns that it takes;
+    not so if there is a usual one. ``learns_labels``: it is fitted by ``fit_labelled``.
+    - ``elsewhere``: what the SQL of other databases reads.
     - ``taken``: in words, the columns that it (or its call) takes.
     """
 
@@ -80,6 +85,7 @@ class Encoder(ABC):
     call: ClassVar[EncoderCall | None]
     taken: ClassVar[str]
     role: ClassVar[Role]
+    elsewhere: ClassVar[Elsewhere] = "nothing"
     pure: ClassVar[bool] = True
     fills: ClassVar[bool] = False
     scales: ClassVar[bool] = False
@@ -89,6 +95,7 @@ class Encoder(ABC):
     plain: ClassVar[bool] = False
     most: ClassVar[int | None] = None
     suggested: ClassVar[bool] = True
+    learns_labels: ClassVar[bool] = False
 
     @property
     def counted(self) -> bool:
@@ -118,6 +125,18 @@ class Encoder(ABC):
     def validation_error(self, options: Mapping[str, OptionValue]) -> str | None:  # noqa: ARG002 - some look at it
         """Return why its own options, each of them allowed, do not go together, such as "low is above high"; None if they
         do."""
+        return None
+
+    def divided(self, column: SqlColumn, options: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002
+        """Return the options of each item that a column becomes, given those of the call: usually of one."""
+        return (options,)
+
+    def named(self, names: Sequence[str], options: Mapping[str, Any]) -> str:  # noqa: ARG002 - some look at it
+        """Return the name of the item of columns with these names."""
+        return names[0]
+
+    def rest(self, item: Item) -> str | None:  # noqa: ARG002 - some look at it
+        """Return the category that stands for all texts that a group does not list, None if nothing does."""
         return None
 
     @abstractmethod
@@ -150,6 +169,17 @@ class Encoder(ABC):
         """Return ``fit`` on the training rows of each of several groups, whose column is ``values`` (n,); None (the default)
         if they are fitted one by one, which is slow for many small ones."""
         return None
+
+    def fit_labelled(
+        self,
+        item: Item,
+        values: npt.NDArray[Any],
+        dictionary: Sequence[str],
+        labels: Labels,
+        rows: GroupRows,
+    ) -> FittedGroups:
+        """Return ``fit_groups`` of an item that learns from labels."""
+        raise NotImplementedError
 
     def keeps_single(self, item: Item) -> bool:  # noqa: ARG002 - some look at it
         """Return whether it keeps single-precision numbers, or codes, exact: it computes nothing."""
@@ -228,7 +258,9 @@ class FittedItem:
     One-hot and multi-hot items have a column per category, in the order of ``categories``; an ordinal item has one column,
     the 0-based position in ``categories``; hash items, arrays and sparse items have ``buckets`` columns. NULL and unseen
     categories are all zeros in one-hot columns and missing in ordinal ones. A wide item has the ``columns`` that training
-    rows set: their numbers from 0, ascending, as the bytes of int64.
+    rows set: their numbers from 0, ascending, as the bytes of int64. ``values`` are the encodings of categories, if these have
+    some, as the bytes of float64, and ``fill`` that of all other texts. Rows that train have ``by_others`` instead, which no
+    catalog keeps.
     """
 
     item: Item
@@ -237,6 +269,18 @@ class FittedItem:
     scale: float = 1.0
     categories: tuple[str, ...] = ()
     columns: bytes = b""
+    values: bytes = b""
+    by_others: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Labels and weights of training rows, (n,), and each row's ``place`` among those of its group; None if nobody will train
+    on them."""
+
+    y: npt.NDArray[np.float64]
+    weight: npt.NDArray[np.float64]
+    place: IntArray | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,13 @@ from decimal import Decimal
 from typing import Any, Literal
 
 #: A value of an encoder's option.
-OptionValue = float | int | str
+OptionValue = float | int | str | bool
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderOption:
-    """An option of an encoder's call: a ``number``, a ``whole`` number, or a ``text``; constant, so equal in all rows.
+    """An option of an encoder's call: a ``number``, a ``whole`` number, a ``text``, a ``truth`` value, or ``texts`` that make
+    an item each; constant, so equal in all rows.
 
     - ``doc``: what it means. ``default``: its value if it is not given; ``required``: it has to be.
     - ``low``, ``high``: the range of numbers. ``choices``: texts that are allowed, of a ``text`` no others.
@@ -24,7 +25,7 @@ class EncoderOption:
     """
 
     name: str
-    kind: Literal["number", "whole", "text"]
+    kind: Literal["number", "whole", "text", "texts", "truth"]
     doc: str
     default: OptionValue | None = None
     required: bool = False
@@ -45,10 +46,14 @@ class EncoderOption:
     @property
     def allowed(self) -> str:
         """Its values in words."""
+        if self.kind == "truth":
+            return "true or false"
         texts = ", ".join(f"'{choice}'" for choice in self.choices)
         if self.kind == "text":
             first, _, last = texts.rpartition(", ")
             return f"{first} or {last}" if first else last or "a text"
+        if self.kind == "texts":
+            return f"one or a list of {texts}"
         number = "a whole number" if self.kind == "whole" else "a number"
         if self.low is not None and self.high is not None:
             number += f" from {self.low} to {self.high}"
@@ -56,8 +61,17 @@ class EncoderOption:
             number += f" of at least {self.low}" if self.high is None else f" of at most {self.high}"
         return f"{texts} or {number}" if texts else number
 
-    def checked(self, value: Any) -> OptionValue:
-        """Return a value as the option's type; raises ValueError if it is of another, or not allowed."""
+    def checked(self, value: Any) -> OptionValue | tuple[str, ...]:
+        """Return a value as the option's type, several texts as a tuple; raises ValueError for another or one not allowed."""
+        if self.kind == "truth":
+            if not isinstance(value, bool):
+                raise ValueError(value)
+            return value
+        if self.kind == "texts":
+            texts = tuple(value) if isinstance(value, list | tuple) else (value,)
+            if not texts or not {*texts} <= {*self.choices}:
+                raise ValueError(value)
+            return texts
         if isinstance(value, str):
             if value not in self.choices if self.choices else self.kind != "text":
                 raise ValueError(value)
@@ -70,8 +84,17 @@ class EncoderOption:
         return int(value) if whole else float(value)
 
     def read(self, text: str) -> OptionValue:
-        """Return the value that is stored as a text; raises ValueError as ``checked``."""
-        if self.kind == "text" or text in self.choices:
+        """Return the value of an item that is stored as a text; raises ValueError as ``checked``."""
+        value = self._read(text)
+        if not isinstance(value, tuple):
+            return value
+        (one,) = value
+        return one
+
+    def _read(self, text: str) -> OptionValue | tuple[str, ...]:
+        if self.kind == "truth":
+            return self.checked({"true": True, "false": False}.get(text))
+        if self.kind in ("text", "texts") or text in self.choices:
             return self.checked(text)
         return self.checked(int(text) if self.kind == "whole" else float(text))
 
@@ -94,7 +117,8 @@ class EncoderCall:
     """A function in FEATURES that makes features of its columns, possibly fitted on training rows.
 
     ``options`` may follow the columns by name; ``unnamed`` are those that unnamed last arguments give, in order, the required
-    ones first. Where one is missing, ``hint`` follows the error. Every ``together`` arguments form one item. ``within`` is
+    ones first. Where one is missing, ``hint`` follows the error. Every ``together`` arguments form one item, and all of them,
+    at least two, if it is None. ``within`` is
     the encoder whose calls may be nested. ``makes`` says in the reference which feature columns each form of the call makes.
     """
 
@@ -103,7 +127,7 @@ class EncoderCall:
     options: tuple[EncoderOption, ...] = (SCOPE,)
     unnamed: tuple[str, ...] = ()
     hint: str = ""
-    together: int = 1
+    together: int | None = 1
     within: str | None = None
 
     @property
@@ -115,7 +139,8 @@ class EncoderCall:
     def example(self) -> str:
         """A call on a column ``x``."""
         values = [option.example for option in self.options if option.required]
-        return f"{self.name}({', '.join(['x', *values])})"
+        columns = ["x"] if self.together else ["x", "z"]
+        return f"{self.name}({', '.join([*columns, *values])})"
 
     @property
     def last(self) -> tuple[EncoderOption, ...]:
@@ -126,6 +151,11 @@ class EncoderCall:
     def own(self) -> tuple[EncoderOption, ...]:
         """The options in ``Item.options``."""
         return tuple(option for option in self.options if option.sets is None)
+
+    @property
+    def fewest(self) -> int:
+        """The fewest columns of an item."""
+        return self.together or 2
 
     def option(self, name: str) -> EncoderOption:
         """Return the option of that name; raises KeyError if there is none."""

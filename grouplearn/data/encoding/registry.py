@@ -6,15 +6,32 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from grouplearn.data.dataset import Item
 from grouplearn.data.encoding import wide
-from grouplearn.data.encoding.categories import CATEGORIES
+from grouplearn.data.encoding.categories.bins import Bins
+from grouplearn.data.encoding.categories.cross import Cross, WideCross
+from grouplearn.data.encoding.categories.hash import Hash, WideHash
+from grouplearn.data.encoding.categories.onehot import OneHot, WideOneHot
+from grouplearn.data.encoding.categories.ordinal import Ordinal
+from grouplearn.data.encoding.categories.target import Target
 from grouplearn.data.encoding.columns import SqlColumn
 from grouplearn.data.encoding.encoder import Encoder, FittedItem
 from grouplearn.data.encoding.encoder_calls import EncoderCall
-from grouplearn.data.encoding.listed import LISTS, Listed
-from grouplearn.data.encoding.numbers import NUMBERS
-from grouplearn.data.encoding.steps import Step
+from grouplearn.data.encoding.lists.hashed_list import HashedList, WideHashedList
+from grouplearn.data.encoding.lists.listed import Listed
+from grouplearn.data.encoding.lists.multihot import MultiHot, WideMultiHot
+from grouplearn.data.encoding.lists.sparse import Sparse, WideSparse
+from grouplearn.data.encoding.numbers.array import Array
+from grouplearn.data.encoding.numbers.impute import Imputed
+from grouplearn.data.encoding.numbers.minmax import MinMax
+from grouplearn.data.encoding.numbers.number import Number
+from grouplearn.data.encoding.numbers.parts import Part
+from grouplearn.data.encoding.numbers.robust import Robust
+from grouplearn.data.encoding.numbers.time_step import Step
+from grouplearn.data.encoding.numbers.zscore import ZScore
 
-ENCODERS: tuple[Encoder, ...] = (*NUMBERS, Step(), *CATEGORIES, *LISTS)
+_NUMBERS = (Number(), Imputed(), ZScore(), MinMax(), Robust(), Array(), Step(), Part())
+_CATEGORIES = (OneHot(), WideOneHot(), Cross(), WideCross(), Bins(), Ordinal(), Target(), Hash(), WideHash())
+_LISTS = (MultiHot(), HashedList(), Sparse(), WideMultiHot(), WideHashedList(), WideSparse())
+ENCODERS: tuple[Encoder, ...] = (*_NUMBERS, *_CATEGORIES, *_LISTS)
 #: Encoders by kind and name.
 BY_NAME: Mapping[tuple[str, str], Encoder] = {(each.kind, each.name): each for each in ENCODERS}
 #: The calls of FEATURES, by name.

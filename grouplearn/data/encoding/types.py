@@ -187,6 +187,11 @@ def is_time(type_name: str) -> bool:
     return type_name.startswith(("DATE", "TIME")) and not is_nested(type_name)
 
 
+def is_date_or_timestamp(type_name: str) -> bool:
+    """Whether values of this type have a date."""
+    return is_time(type_name) and (type_name == "DATE" or "STAMP" in type_name)
+
+
 def advice(type_name: str) -> str:
     """Return what a user can do with a feature of an unsupported type."""
     if is_untyped(type_name):

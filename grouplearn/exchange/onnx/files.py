@@ -18,8 +18,9 @@ from grouplearn.models.outputs.onnx_model import OnnxModel
 
 #: Instructions for clients that run the graphs.
 _HOW = (
-    "An input (rows, 1) per entry of inputs, the value of its sql: numeric DOUBLE, NaN for NULL; category STRING, a text"
-    " that is no category for NULL; hash INT64, the bucket, -1 for NULL; array DOUBLE (rows, length). Where nothing can be"
+    "An input (rows, 1) per entry of inputs, the value of its sql: numeric and binned DOUBLE, NaN for NULL; category STRING,"
+    " a text that is no category for NULL, and (null) where its encoder has options; hash INT64, the bucket, -1 for NULL;"
+    " array DOUBLE (rows, length). Where nothing can be"
     " predicted, numbers are NaN, a class is the empty text and a cluster 0. Outputs are prediction and, of classes,"
     " probability or probabilities; cluster and distance; projection and residual; or what the learner's own output"
     " has; one whose name an input has is written with _ after it."
@@ -51,10 +52,12 @@ def _content(definition: ModelDefinition, best: BestOfGroup) -> bytes:
         raise NoSuchForm(str(error)) from None
     # A row with a missing feature has no prediction, whatever operators make of NaN.
     bad = None if form.handles_missing else graph.add("IsNaN", graph.add("ReduceSum", x, graph.constant(np.array([1]))))
-    link = partial(form.link, definition, group.artifact)
+    link = partial(form.link, definition, group)
     scores = partial(form.onnx_scores, graph, definition, group, x)
     try:
-        definition.output.onnx(graph, OnnxModel(x, bad, group.artifact.tensors, group.classes, link, scores))
+        definition.output.onnx(
+            graph, OnnxModel(x, bad, group.artifact.tensors, group.classes, link, scores, group.threshold)
+        )
     except NoForm as error:
         raise NoSuchForm(f'model "{definition.name}" cannot be exported: {error}') from None
     return graph.content(definition.name, f"{definition.shown_learner}, group {list(best.group.keys)}")

@@ -8,7 +8,7 @@ from grouplearn.bind.bound import BoundTrain
 from grouplearn.bind.clauses.features import BoundItem
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.dataset import Item
-from grouplearn.data.encoding.listed import OUTSIDE
+from grouplearn.data.encoding.lists.sparse import OUTSIDE
 from grouplearn.data.encoding.registry import encoder_of, of_list
 from grouplearn.parser.statements import Sql
 

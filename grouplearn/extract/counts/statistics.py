@@ -17,10 +17,12 @@ from grouplearn.data.dataset import Item
 from grouplearn.data.encoding import types
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.data.encoding.wide import is_nearly_wide
+from grouplearn.errors import Error
 from grouplearn.extract.counts.group_counts import GroupCount, group_counts
 from grouplearn.extract.counts.list_counts import list_counts
 from grouplearn.interrupting import with_checks
 from grouplearn.messages import did_you_mean
+from grouplearn.models.metrics.levels import at_level
 from grouplearn.parser.statements import Sql
 from grouplearn.sqltext import identifier
 
@@ -58,6 +60,8 @@ def statistics(checker: SqlChecker, bound: BoundTrain) -> Statistics:
     classified = target is not None and target.classification
     ascending = _classes(checker, bound, target) if target and classified else ()
     classes = _positive_last(checker, bound, target, ascending) if target and classified else ()
+    _refuse_levels(checker, bound, classes)
+    _refuse_labels(checker, bound, classes)
     n_rows, categories = _category_counts(checker, bound, groups)
     n_entries, elements = list_counts(checker, bound)
     categories = tuple(elements.get(number, count) for number, count in enumerate(categories))
@@ -111,9 +115,15 @@ def refuse_nothing(checker: SqlChecker, bound: BoundTrain, groups: Sequence[Grou
     if n_rows and statement.having:
         message = f"HAVING holds for no group of the {n_rows:,} rows, so that nothing could be trained"
         raise checker.error(message, statement.having.span)
+    raise nothing_read(checker, bound)
+
+
+def nothing_read(checker: SqlChecker, bound: BoundTrain) -> Error:
+    """Return the error for a statement without rows."""
+    statement = bound.statement
     message = "WHERE holds for no row of FROM" if statement.where else "FROM has no rows"
     span = statement.where.span if statement.where else statement.source.span
-    raise checker.error(f"{message}, so that nothing could be trained", span)
+    return checker.error(f"{message}, so that nothing could be trained", span)
 
 
 def _positive_last(
@@ -134,6 +144,31 @@ def _positive_last(
         message = f"positive_class is for labels with two classes, and this one has {len(classes)}"
         raise checker.error(message, span, "Compare the label with the class: PREDICT label = 'class' AS name.")
     return (*(each for each in classes if each != chosen), chosen)
+
+
+def _refuse_levels(checker: SqlChecker, bound: BoundTrain, classes: Sequence[str]) -> None:
+    """Raise BindError for a metric of two classes and a label with more."""
+    metric = bound.statement.metric
+    if metric is not None and len(classes) > 2 and at_level(bound.metric or "") is not None:
+        message = f"{metric.value} is for labels with two classes, and this one has {len(classes)}"
+        raise checker.error(message, metric.span, "Compare the label with the class: PREDICT label = 'class' AS name.")
+
+
+def _refuse_labels(checker: SqlChecker, bound: BoundTrain, classes: Sequence[str]) -> None:
+    """Raise BindError for an encoder that learns from labels, and labels that have no mean."""
+    learning = next((each for each in bound.items if encoder_of(each.stored.item).learns_labels), None)
+    if learning is None:
+        return
+    name, why = encoder_of(learning.stored.item).shown, None
+    if bound.target is None:
+        why = f"{bound.learner.declaration.name} has no label"
+    elif bound.target.array:
+        why = "this label is an array"
+    elif len(classes) > 2:
+        why = f"this label has {len(classes)} classes"
+    if why is not None:
+        message = f"{name} takes the mean of a label that is a number or has two classes, and {why}"
+        raise checker.error(message, learning.span, "For a category write onehot(x), ordinal(x) or hash(x, 64).")
 
 
 def _classes(checker: SqlChecker, bound: BoundTrain, target: BoundTarget) -> tuple[str, ...]:
@@ -198,12 +233,12 @@ def _refuse_many_texts(checker: SqlChecker, bound: BoundTrain, counts: Mapping[i
         candidate = FeatureSuggestion(name, item.source, item.stored.type, item.span)
         candidates.append(many_texts(candidate, count) if count > AUTO_ONEHOT_LIMIT else candidate)
     if any(each.why is not None for each in candidates):
-        raise refusal(checker, bound.source, bound.statement.features, candidates)
+        raise refusal(checker, bound.source, bound.statement.features or (), candidates)
 
 
 def _distinct(item: BoundItem) -> tuple[str | Sql, ...]:
     """Return what tells a category item's values apart."""
-    before, after = _uncollated("VARCHAR" if item.stored.item.kind == "category" else "INTEGER")
+    before, after = _uncollated("VARCHAR" if item.stored.item.is_named else "INTEGER")
     return before, item.extract, after
 
 

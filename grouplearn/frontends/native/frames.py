@@ -7,7 +7,7 @@ import socket
 import struct
 
 #: The version that both sides must share; raised with every change, here and in ``channel.hpp``.
-PROTOCOL = 7
+PROTOCOL = 8
 _HEADER = struct.Struct("=QQ")
 #: Largest frame, and the step in which memory is allocated, so that a wrong header costs little.
 _LARGEST, _PART = 1 << 40, 1 << 26

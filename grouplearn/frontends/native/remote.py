@@ -24,7 +24,9 @@ from grouplearn.messages import cells
 from grouplearn.parser.lexer.tokens import Kind, lex
 from grouplearn.sqltext import identifier, literal
 
-_EXACT, _STREAMED = 1, 2
+_EXACT, _STREAMED, _UNPREPARED = 1, 2, 4
+#: Statements that are bound only once: they may read a file that can be read once.
+_BOUND_ONCE = "CREATE TEMP TABLE"
 #: Rows in a vector of DuckDB.
 _VECTOR = 2048
 _local = threading.local()
@@ -44,7 +46,8 @@ class RemoteConnection:
 
     def execute(self, query: str, parameters: Sequence[Any] | None = None) -> RemoteConnection:
         """Run one or several statements; the last one's rows are then fetched from this connection."""
-        self._result = Result(*self._rows(query, parameters, _EXACT))
+        flags = _EXACT | (_UNPREPARED if query.startswith(_BOUND_ONCE) else 0)
+        self._result = Result(*self._rows(query, parameters, flags))
         return self
 
     @property

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import contextlib
 import keyword
+import re
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import duckdb
 
 from grouplearn.errors import Cancelled, Error, ProgrammingError
+from grouplearn.frontends.completion import completions
 from grouplearn.frontends.notebook.model_table import SHOWN_ROWS, find_model, ordered, relation_html, rendered
 from grouplearn.frontends.python.call_errors import shortened_errors
 from grouplearn.frontends.python.dbapi import Connection, connect, wrap
@@ -40,6 +42,10 @@ if TYPE_CHECKING:
 
 _USAGE = "Usage: %grouplearn [path] [--readonly]"
 _OWN_MAGICS = ("gl", "grouplearn")
+#: The name of our completions among IPython's.
+_MATCHER = "grouplearn"
+#: A cell of ours, and the statement of a line of ours.
+_CELL, _LINE = re.compile(r"\s*%%(gl|sql)\b"), re.compile(r"\s*%(?:gl|sql)\s(?:\s*\w+\s*<<)?(.*)")
 _Magic = TypeVar("_Magic", bound=Callable[..., Any])
 
 
@@ -58,6 +64,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     shell.register_magic_function(magics.open, "line", "grouplearn")
     shell.register_magic_function(magics.run, "line_cell", "gl")
     _formatters(shell)[duckdb.DuckDBPyRelation] = relation_html
+    shell.Completer.custom_matchers.append(magics.matcher())
     if shell.find_line_magic("sql") is None and shell.find_cell_magic("sql") is None:
         shell.register_magic_function(magics.run, "line_cell", "sql")
 
@@ -66,6 +73,8 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Remove the magics, ``%sql`` only if it is still ours."""
     functions = shell.magics_manager.magics
     _formatters(shell).pop(duckdb.DuckDBPyRelation, None)
+    matchers = shell.Completer.custom_matchers
+    matchers[:] = [each for each in matchers if getattr(each, "matcher_identifier", None) != _MATCHER]
     for kind in ("line", "cell"):
         for name in (*_OWN_MAGICS, "sql"):
             owner = getattr(functions[kind].get(name), "__self__", None)
@@ -107,6 +116,22 @@ class SqlMagics:
             target = self._read_header(header)
             return self._answer(text, target)
 
+    def matcher(self) -> Callable[[Any], Any]:
+        """Return what IPython asks for completions: those of SQL in cells and lines of ours, alone."""
+        from IPython.core.completer import SimpleCompletion, context_matcher
+
+        def match(context: Any) -> Any:
+            before = "\n".join(context.full_text.split("\n")[: context.cursor_line + 1])
+            before = before[: len(before) - len(before.rsplit("\n", 1)[-1]) + context.cursor_position]
+            sql = _sql_before(before)
+            if sql is None:
+                return {"completions": []}
+            word, found = completions(sql, self._opened())
+            shown = [SimpleCompletion(each, type="sql") for each in found]
+            return {"completions": shown, "matched_fragment": word, "suppress": True}
+
+        return cast("Callable[[Any], Any]", context_matcher(identifier=_MATCHER)(match))
+
     def _split_line(self, line: str) -> tuple[str, str]:
         """Split ``%gl name << SELECT ...`` and ``%gl connection`` into their header and their statement."""
         name, arrow, statement = line.partition("<<")
@@ -137,17 +162,21 @@ class SqlMagics:
         return value if isinstance(value, Connection) else wrap(value)
 
     def _answer(self, text: str, target: str | None) -> Any:
-        text = sendable(text)
-        if self._connection is None:
-            self._connection = connect()
-        with interruptible(self._connection.interrupt, at_once=True):
-            with self._connection.plans_as("text" if target or self._in_terminal() else "html"):
-                relation = self._run(self._connection, text)
+        text, connection = sendable(text), self._opened()
+        with interruptible(connection.interrupt, at_once=True):
+            with connection.plans_as("text" if target or self._in_terminal() else "html"):
+                relation = self._run(connection, text)
             if target is None:
                 last = [*statements(text)][-1:]
                 return None if relation is None or is_report(relation) else self._shown(relation, "".join(last))
             self._shell.user_ns[target] = relation
             return None
+
+    def _opened(self) -> Connection:
+        """Return the connection of the cells, by default to a database in memory."""
+        if self._connection is None:
+            self._connection = connect()
+        return self._connection
 
     def _in_terminal(self) -> bool:
         """Whether output is text: a terminal would print HTML source."""
@@ -166,6 +195,15 @@ class SqlMagics:
         for statement in statements(text):
             relation = relation_of(connection, statement, _parameters(statement, names), Scope(names, names))
         return relation
+
+
+def _sql_before(text: str) -> str | None:
+    """Return the SQL before the cursor in a cell or a line of ours, None anywhere else."""
+    head, newline, cell = text.partition("\n")
+    if newline and _CELL.match(head):
+        return cell
+    line = _LINE.match(text.rsplit("\n", 1)[-1])
+    return line[1] if line else None
 
 
 def _words(line: str) -> list[str]:

@@ -124,4 +124,6 @@ def _hint_of_parameter(query: str, macro: str, allowed: Sequence[str]) -> str | 
         return None
     if meant := did_you_mean(unknown, allowed):
         return meant
+    if unknown == "level":
+        return "Models of TRAIN ... WITH (keep_held_out = true) have a level, unless they are calibrated."
     return "Only predictions of two classes have a threshold." if did_you_mean(unknown, ("threshold",)) else None

@@ -7,7 +7,7 @@ import os
 import re
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -44,6 +44,7 @@ from grouplearn.visible import visible
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from grouplearn.extract.streams.stream import Stream
     from grouplearn.frontends.python.model import Model
     from grouplearn.frontends.python.pieces import Piece
     from grouplearn.parser.clauses.parameter_values import Parameters
@@ -72,6 +73,7 @@ class StatementSession(Protocol):
     """What a connection uses of ``grouplearn.statements.session.Session``."""
 
     plan_format: PlanFormat
+    streams: Sequence[Stream]
 
     @property
     def is_busy(self) -> bool:
@@ -80,6 +82,10 @@ class StatementSession(Protocol):
 
     def answer(self, statement: OurStatement, text: str, parameters: Parameters = None) -> str:
         """Run one of our statements and return a SELECT of its result."""
+        ...
+
+    def read_again(self, statement: OurStatement, text: str) -> str:
+        """Return the TRAIN of a stored model whose FROM a statement reads again, or no text."""
         ...
 
     def settle(self) -> None:
@@ -510,8 +516,12 @@ class Connection:
         asked = self._duckdb.execute("SELECT system.main.current_setting('python_scan_all_frames')")
         if asked.fetchall()[0][0]:
             scope = scope.with_outer_frames()
-        with frames_registered(self._duckdb, text, scope):
-            return self._session.answer(statement, text, parameters)
+        with frames_registered(self._duckdb, text, scope, self._session.read_again(statement, text)) as streams:
+            self._session.streams = streams
+            try:
+                return self._session.answer(statement, text, parameters)
+            finally:
+                self._session.streams = ()
 
 
 def _without_advice(function: Callable[..., Any], *arguments: Any) -> Any:

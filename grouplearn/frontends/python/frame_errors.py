@@ -39,25 +39,35 @@ def explained(
     message = str(error)
     missing = _MISSING.search(message)
     if missing and (value := find(missing[1])) is not None:
-        return _no_table(text, missing[1], value)
+        return read_once(text, missing[1]) if is_one_time(value) else _no_table(text, missing[1], value)
     for name, value in frames.items():
-        if _READ_ONCE.search(message) and is_stream(value):
+        if _READ_ONCE.search(message) and hasattr(type(value), "scan_batches"):
             return read_once(text, name)
         if _UNCONVERTED.search(message) and (found := _mixed(text, name, value, sample)):
             return found
     return None
 
 
-def is_stream(value: object) -> bool:
-    """Whether a value may be a stream of Arrow batches rather than a table."""
-    return hasattr(type(value), "read_next_batch") or hasattr(type(value), "scan_batches")
+def is_one_time(value: object) -> bool:
+    """Whether the rows of a value are gone once they are read: a reader, a result, a generator."""
+    return is_reader(value) or is_result(value) or isinstance(value, Iterator)
+
+
+def is_reader(value: object) -> bool:
+    """Whether a value gives record batches one after another."""
+    return hasattr(type(value), "read_next_batch")
+
+
+def is_result(value: object) -> bool:
+    """Whether a value is a connection to DuckDB, whose last result may not have been read."""
+    return hasattr(type(value), "cursor") and hasattr(value, "to_arrow_reader")
 
 
 def read_once(text: str, name: str) -> BindError:
     """Return the error for a stream that cannot be read twice."""
     message = f'"{name}" is a stream that can be read only once, and rows are read more than once'
     hint = f"Read it into a table first: {name} = {name}.read_all(), or {name}.to_table() of a scanner."
-    return BindError(message, text=text, span=_place(text, name), hint=hint)
+    return BindError(message, text=text, span=place_of(text, name), hint=hint)
 
 
 def _no_table(text: str, name: str, value: Any) -> BindError | None:
@@ -75,7 +85,7 @@ def _no_table(text: str, name: str, value: Any) -> BindError | None:
         if columns:
             message = f"{message}, in column {', '.join(map(identifier, columns[:_SHOWN]))}"
             hint = "Cast such a column to a type that DuckDB has, or leave it out."
-    return BindError(message, text=text, span=_place(text, name), hint=hint)
+    return BindError(message, text=text, span=place_of(text, name), hint=hint)
 
 
 def _mixed(text: str, name: str, value: Any, sample: int) -> BindError | None:
@@ -88,7 +98,7 @@ def _mixed(text: str, name: str, value: Any, sample: int) -> BindError | None:
                 f"DuckDB takes the type of such a column from {sample:,} of its values. Make it one, {at} = {at}.astype(str), "
                 f"or let DuckDB look at all: SET pandas_analyze_sample = {len(value)}."
             )
-            return BindError(message, text=text, span=_place(text, name), hint=hint)
+            return BindError(message, text=text, span=place_of(text, name), hint=hint)
     return None
 
 
@@ -115,7 +125,7 @@ def _columns(value: Any) -> Iterator[tuple[str, Any]]:
         yield str(name), value[[name]] if is_pandas else value.select([name])
 
 
-def _place(text: str, name: str) -> Span | None:
+def place_of(text: str, name: str) -> Span | None:
     """Return where a statement first names a table."""
     written = rf"(?:{re.escape(identifier(name))}|{re.escape(name)}(?!\w))"
     found = re.search(rf"(?:\b(?:from|join|on)\b|,)[\s(]*({written})", text, re.IGNORECASE)

@@ -4,7 +4,7 @@
 
     m = con.model("demand")           # grouplearn.model(con, "demand") on any DuckDB connection
     m.trials.filter("is_best").df()   # relations: m.trials, m.curves, m.weights, m.importance, m.schedule
-    m.plot.curves()                   # matplotlib axes; also m.plot.importance(), m.plot.schedule(), m.plot.forecast()
+    m.plot.curves()                   # matplotlib axes; also m.plot.importance(), m.plot.roc(), m.plot.forecast() and others
     m.report("demand.html")           # one self-contained page
 """
 
@@ -90,8 +90,19 @@ class Model:
         return self._relation("_schedule")
 
     @property
+    def versions(self) -> duckdb.DuckDBPyRelation:
+        """A row per version that ``ALTER MODEL ... USE VERSION`` can use."""
+        return self._relation("_versions")
+
+    @property
+    def history(self) -> duckdb.DuckDBPyRelation:
+        """A row per version that there was."""
+        return self._relation("_history")
+
+    @property
     def plot(self) -> Plots:
-        """Its plots, with matplotlib: ``m.plot.curves()``, ``importance()``, ``schedule()``, ``forecast()``."""
+        """Its plots, with matplotlib: ``m.plot.curves()``, ``importance()``, ``schedule()``, ``forecast()``; of labelled or
+        held-out rows ``confusion()``, ``roc()``, ``pr()``, ``lift()``, ``calibration()``."""
         from grouplearn.frontends.python.plots import Plots
 
         return Plots(self.overview)

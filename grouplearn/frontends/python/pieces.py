@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Every statement of ours has one of these words; a text without them goes to DuckDB unread.
 _MAY_BE_OURS = re.compile(
-    r"\b(?:train|models?|learners?|evaluate|calibrat(?:e|ion)|runs?|grouplearn_\w*)\b", re.IGNORECASE
+    r"\b(?:train|models?|learners?|evaluate|calibrat(?:e|ion)|runs?|functions|grouplearn_\w*)\b", re.IGNORECASE
 )
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from grouplearn.catalog.overview import Overview, Trial
 from grouplearn.errors import ProgrammingError, not_installed
@@ -12,11 +12,15 @@ from grouplearn.frontends.python import fans
 from grouplearn.frontends.python.scope import Scope, frames_registered
 from grouplearn.plan.explain.gantt import MOST_WORKERS, merged
 from grouplearn.prediction.forecasts import Forecasts
+from grouplearn.prediction.judge import Judge, judge, macros
 from grouplearn.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_Read = TypeVar("_Read")
+#: Share above which a square is so dark that its text is white.
+_DARK = 0.6
 #: Most groups with a curve each; more are drawn as median and range.
 MOST_CURVES = 12
 #: Colours in matplotlib's cycle; with more groups a legend would repeat them.
@@ -38,7 +42,7 @@ class Plots:
         self._read = read
 
     def __repr__(self) -> str:
-        return "<curves(), importance(), schedule(), forecast()>"
+        return "<curves(), importance(), schedule(), forecast(), confusion(), roc(), pr(), lift(), calibration()>"
 
     def curves(self, ax: Axes | None = None) -> Axes:
         """Draw the learning curves of the groups' best trials: the held-out metric, or the training loss if there is none.
@@ -137,6 +141,91 @@ class Plots:
         fans.draw(several, found, levels, _plain)
         several[0].figure.suptitle(f"{title} of {unit}{more}", fontsize="large")
         return several
+
+    def confusion(self, rows: str | None = None, ax: Axes | None = None) -> Axes:
+        """Draw how many rows of each class are predicted as which, coloured by their share of the class.
+
+        ``rows`` is what may stand after FROM, such as a table or a query in brackets, with labels; by default held-out rows,
+        which ``WITH (keep_held_out = true)`` keeps.
+        """
+        found = self._judged("_confusion", rows, Scope.of_caller(), lambda judge: judge.confusion())
+        axes = _axes(ax)
+        names = [*dict.fromkeys(name for actual, predicted, *_ in found for name in (actual, predicted))]
+        shares = [[0.0] * len(names) for _ in names]
+        for actual, predicted, n, share in found:
+            row, column = names.index(actual), names.index(predicted)
+            shares[row][column] = share
+            ink = "white" if share > _DARK else "black"
+            axes.text(column, row, f"{n:,}\n{share:.0%}", ha="center", va="center", color=ink)
+        axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        axes.set_xticks(range(len(names)), [_plain(name, _MOST_LETTERS) for name in names])
+        axes.set_yticks(range(len(names)), [_plain(name, _MOST_LETTERS) for name in names])
+        axes.set(xlabel="predicted", ylabel="label")
+        return axes
+
+    def roc(self, rows: str | None = None, ax: Axes | None = None) -> Axes:
+        """Draw the shares of positive and of negative rows that are called positive at each threshold; ``rows`` as in
+        ``confusion``."""
+        points, area = self._judged("_roc", rows, Scope.of_caller(), lambda judge: (judge.rows("_roc"), judge.area()))
+        axes = _axes(ax)
+        shown = "" if area is None else f" (area {area:.4g})"
+        axes.plot([0, *(row[1] for row in points)], [0, *(row[2] for row in points)])
+        axes.plot([0, 1], [0, 1], color="grey", linewidth=1)
+        axes.set(xlabel="share of negative rows that are called positive", ylabel="share of positive rows")
+        axes.set_title(f"ROC{shown}")
+        return axes
+
+    def pr(self, rows: str | None = None, ax: Axes | None = None) -> Axes:
+        """Draw precision over recall; ``rows`` as in ``confusion``."""
+        points = self._judged("_pr", rows, Scope.of_caller(), lambda judge: judge.rows("_pr"))
+        axes = _axes(ax)
+        axes.plot([row[1] for row in points], [row[2] for row in points])
+        axes.set(xlabel="share of positive rows that are called so", ylabel="share of those called positive that are")
+        axes.set_ylim(0, 1.05)
+        axes.set_title("precision and recall")
+        return axes
+
+    def lift(self, rows: str | None = None, ax: Axes | None = None) -> Axes:
+        """Draw how many times as many positive rows each tenth has as all, the most probable rows first; ``rows`` as in
+        ``confusion``."""
+        found = self._judged("_lift", rows, Scope.of_caller(), lambda judge: judge.rows("_lift"))
+        axes = _axes(ax)
+        axes.bar([row[0] for row in found], [float("nan") if row[5] is None else row[5] for row in found])
+        axes.axhline(1, color="grey", linewidth=1)
+        axes.set(xlabel="tenth of the rows, the most probable first", ylabel="lift", title="lift")
+        _whole_numbers(axes)
+        return axes
+
+    def calibration(self, rows: str | None = None, ax: Axes | None = None) -> Axes:
+        """Draw the mean label over the mean prediction of each tenth of the rows, the lowest predictions first; ``rows`` as in
+        ``confusion``."""
+        found = self._judged("_calibration", rows, Scope.of_caller(), lambda judge: judge.rows("_calibration"))
+        axes = _axes(ax)
+        points = [(row[2], row[3]) for row in found if row[2] is not None and row[3] is not None]
+        axes.plot([x for x, _ in points], [y for _, y in points], marker=".")
+        ends = [end(value for point in points for value in point) for end in (min, max)] if points else []
+        axes.plot(ends, ends, color="grey", linewidth=1)
+        axes.set(xlabel="mean prediction", ylabel="mean label", title="predicted and observed")
+        return axes
+
+    def _judged(self, suffix: str, rows: str | None, scope: Scope, read: Callable[[Judge], _Read]) -> _Read:
+        """Return what ``read`` reads of the rows that judge the model."""
+        with self._read() as overview:
+            known, name = macros(overview.stored), overview.stored.definition.name
+            if suffix not in known:
+                has = (
+                    ", ".join(f"{each.removeprefix('_')}()" for each in known) or "no plot of predictions beside labels"
+                )
+                raise ProgrammingError(f'model "{name}" has {has}')
+            text = f"{overview.stored.definition.statement} FROM {rows or ''}"
+            with (
+                frames_registered(overview.connection, text, scope),
+                judge(overview.connection, overview.stored, rows) as judging,
+            ):
+                if judging is None:
+                    hint = "name labelled rows, such as roc('a_table'), or train WITH (keep_held_out = true)"
+                    raise ProgrammingError(f'model "{name}" keeps no held-out rows\n\nHint: {hint}')
+                return read(judging)
 
 
 def _draw_curves(axes: Axes, overview: Overview) -> Axes:

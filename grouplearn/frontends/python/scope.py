@@ -15,7 +15,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
@@ -23,6 +23,9 @@ from grouplearn.bind.sql.external_access import ExternalAccess, setting
 from grouplearn.errors import Error
 from grouplearn.frontends.python import frame_errors
 from grouplearn.sqltext import folded
+
+if TYPE_CHECKING:
+    from grouplearn.extract.streams.stream import Stream
 
 _CALL = compile("__grouplearn_call__(*__grouplearn_args__, **__grouplearn_options__)", "<grouplearn>", "eval")
 #: Modules that run a notebook's SQL cells, whose data frames are the cell's variables.
@@ -92,29 +95,29 @@ class Scope:
 
 
 @contextlib.contextmanager
-def frames_registered(connection: duckdb.DuckDBPyConnection, text: str, scope: Scope) -> Iterator[None]:
+def frames_registered(
+    connection: duckdb.DuckDBPyConnection, text: str, scope: Scope, also: str = ""
+) -> Iterator[tuple[Stream, ...]]:
     """Make the data frames named in ``text`` readable by any statement on the connection while the block runs.
 
-    A table or view of the same name takes precedence; as in DuckDB, settings may forbid external data.
+    A table or view of the same name takes precedence; as in DuckDB, settings may forbid external data. Variables that can be
+    read once are given to the block instead. ``also`` is further SQL that is read: the statement of a stored model.
     """
-    read = {quoted.replace('""', '"') or word for quoted, word in _READ.findall(text)}
-    frames = {name: value for name in _words(text) if _is_frame(value := scope.find(name), name in read)}
-    if frames and not _replaced(connection):
-        frames = {}
-    tables = _tables(connection) if frames else set()
+    frames = _frames(connection, f"{text}\n{also}", scope)
+    streams = tuple(
+        _stream_of(name, value, text, connection) for name, value in frames.items() if frame_errors.is_one_time(value)
+    )
     registered: dict[str, Any] = {}
     sample = 0
     try:
         for name, value in frames.items():
-            if folded(name) not in tables:
-                if name in read and hasattr(type(value), "read_next_batch"):
-                    raise frame_errors.read_once(text, name)
-                # Objects that cannot be read may have the name of a column, such as a closed connection's relation.
-                with contextlib.suppress(Exception):
+            # Objects that cannot be read may have the name of a column, such as a closed connection's relation.
+            with contextlib.suppress(Exception):
+                if not frame_errors.is_one_time(value):
                     connection.register(name, value)
                     registered[name] = value
         sample = setting(connection, "pandas_analyze_sample") if registered else 0
-        yield
+        yield streams
     except Error as error:
         better = frame_errors.explained(error, text, registered, scope.find, sample)
         if better is None:
@@ -127,8 +130,29 @@ def frames_registered(connection: duckdb.DuckDBPyConnection, text: str, scope: S
                 connection.unregister(name)
 
 
+def _frames(connection: duckdb.DuckDBPyConnection, text: str, scope: Scope) -> dict[str, Any]:
+    """Return the variables that ``text`` may name as tables."""
+    read = {quoted.replace('""', '"') or word for quoted, word in _READ.findall(text)}
+    frames = {name: value for name in _words(text) if _is_read(value := scope.find(name), name in read)}
+    if not frames or not _replaced(connection):
+        return {}
+    tables = _tables(connection)
+    return {name: value for name, value in frames.items() if folded(name) not in tables}
+
+
 def _words(text: str) -> set[str]:
     return {quoted.replace('""', '"') or word for quoted, word in _WORD.findall(text)}
+
+
+def _stream_of(name: str, value: object, text: str, connection: duckdb.DuckDBPyConnection) -> Stream:
+    from grouplearn.frontends.python.streams import stream_of  # which imports pyarrow
+
+    return stream_of(name, value, text, connection)
+
+
+def _is_read(value: object, is_table: bool) -> bool:
+    """Whether a statement may read the rows of a value; ``is_table`` if its name stands where tables do."""
+    return _is_frame(value, is_table) or frame_errors.is_one_time(value)
 
 
 def _is_frame(value: object, is_read: bool) -> bool:

@@ -139,12 +139,12 @@ def lines(
     width, left, bottom = WIDTH, 52, height - 32
     axes = shared or AxisRange.of(everything)
     thin = [replace(curve, points=[axes.nearest(point) for point in curve.points]) for curve in thin]
-    at = _scale(axes, (left, width - 10), (bottom, 10))
+    at = _scale(axes, (left, width - 10), (bottom, 20 if y_name else 10))
     body = [*_frame(axes, at, left, bottom, width), *(_band(curve, at) for curve in thin)]
     body += [_curve(curve, at) for curve in thin if curve.points]
     names = (
         f'<text x="{(left + width - 10) / 2:.0f}" y="{height - 3}" text-anchor="middle">{text(x_name)}</text>'
-        f'<text x="{left}" y="7" text-anchor="start">{text(y_name)}</text>'
+        f'<text x="{left}" y="10" text-anchor="start">{text(y_name)}</text>'
     )
     return _svg(height, title, "".join(body) + names)
 

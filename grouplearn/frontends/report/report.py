@@ -17,8 +17,11 @@ from grouplearn.frontends.python.plots import MOST_CURVES
 from grouplearn.frontends.report import drawing
 from grouplearn.frontends.report.drawing import AxisRange, Line, aligned, number, shortened
 from grouplearn.frontends.report.forecasts import forecasts_section
+from grouplearn.frontends.report.judged import judged_section, segments_section
+from grouplearn.frontends.report.tables import LONGEST, cell, key_cells, table
 from grouplearn.models.forms.forms import form_of
 from grouplearn.plan.explain.gantt import MOST_WORKERS, STYLE, gantt, legend, text
+from grouplearn.prediction.judge import Judge, judge
 
 #: Most groups that are all listed; of more, the number of best and of worst ones.
 LISTED, ENDS = 200, 50
@@ -26,28 +29,33 @@ LISTED, ENDS = 200, 50
 FEATURES, REASONS = 25, 20
 #: A feature with a smaller share of the importance is drawn only if it is one of the first few.
 SMALL, FEW = 0.005, 8
-#: Longer values are cut, as a key may be a whole document.
-_LONGEST = 120
 
 
 def report(overview: Overview) -> str:
     """Return the HTML page."""
+    with judge(overview.connection, overview.stored) as judging:
+        return _page(overview, judging)
+
+
+def _page(overview: Overview, judging: Judge | None) -> str:
     definition, facts = overview.stored.definition, overview.facts
     sections = [
+        ("forecasts", "Forecasts", forecasts_section(overview)),
+        ("held-out", "Held-out rows", judged_section(overview, judging)),
+        ("segments", "Segments", segments_section(overview)),
+        ("importance", "Importance", _importance(overview)),
         ("groups", "Best per group", _groups(overview)),
         ("levels", "Pooled and per group", _levels(overview)),
-        ("forecasts", "Forecasts", forecasts_section(overview)),
         ("curves", "Learning curves", _curves(overview)),
-        ("importance", "Importance", _importance(overview)),
         ("failures", "Failures", _failures(overview)),
         ("schedule", "Schedule", _schedule(overview)),
     ]
     there = [each for each in sections if each[2]]
     links = " ".join(f'<a href="#{anchor}">{title}</a>' for anchor, title, _ in there)
     body = "".join(f'<section id="{anchor}"><h2>{title}</h2>{content}</section>' for anchor, title, content in there)
-    of = "" if definition.target_name is None else f" of <b>{text(shortened(definition.target_name, _LONGEST))}</b>"
+    of = "" if definition.target_name is None else f" of <b>{text(shortened(definition.target_name, LONGEST))}</b>"
     kind = f"{text(definition.shown_learner)}{of}"
-    head = f"<h1>{text(definition.name)}</h1><p>{kind}, {_by(overview)}</p>{failed_pooled(overview)}{_tiles(overview)}"
+    head = f"<h1>{text(definition.name)}</h1><p>{kind}, {_by(overview)}</p>{failed_pooled(overview)}{_tiles(overview, judging)}"
     foot = f"Trained {facts.trained_at} UTC by grouplearn; identity {text(overview.stored.id)}."
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -72,13 +80,13 @@ def _metric(overview: Overview) -> str:
     return f"{overview.stored.definition.metric} ({part})"
 
 
-def _tiles(overview: Overview) -> str:
+def _tiles(overview: Overview, judging: Judge | None) -> str:
     facts = overview.facts
     tiles = [
+        *_merged(overview, judging),
         (counted(facts.groups, "group"), f"{facts.groups - facts.modelled:,} without a model"),
         (counted(facts.trials, "trial"), f"{counted(facts.configs, 'configuration')}, {facts.failed:,} failed"),
         (counted(facts.rows, "row"), "in the groups"),
-        *_median(overview),
         (rounded_seconds(facts.seconds), f"{facts.operator}, {facts.executor}"),
     ]
     return f'<div class="tiles">{"".join(_tile(*tile) for tile in tiles)}</div>'
@@ -88,12 +96,17 @@ def _tile(value: str, note: str) -> str:
     return f'<div class="tile"><b>{text(value)}</b><small>{text(note)}</small></div>'
 
 
-def _median(overview: Overview) -> list[tuple[str, str]]:
+def _merged(overview: Overview, judging: Judge | None) -> list[tuple[str, str]]:
+    """Return the metric of the finest groups, and that of predictions without features."""
     finest = overview.by_level()[:1]
     if not finest or finest[0].median is None:
         return []
-    word = "" if finest[0].modelled == 1 else "median "
-    return [(number(finest[0].median), f"{word}{_metric(overview)}")]
+    several = finest[0].modelled > 1
+    together = several and finest[0].exact and finest[0].merged is not None
+    value, word = (finest[0].merged, "") if together else (finest[0].median, "median " if several else "")
+    tiles = [(number(value), f"{word}{_metric(overview)}{', of all rows' if together else ''}")]
+    usual = None if judging is None else judging.baseline()
+    return tiles if usual is None else [*tiles, (number(usual[0]), f"by {usual[1]}, without features")]
 
 
 # --- best per group ------------------------------------------------------------------------------------------------
@@ -113,16 +126,16 @@ def _groups(overview: Overview) -> str:
     varying, constant = _split(overview, overview.best(modelled) if worst else best)
     heads = [*keys, _metric(overview), "rows", *varying]
     rows = [
-        f"<tr>{''.join(_keys(overview, trial.keys, trial.level))}{_cell(value, 'number')}"
-        f"{_cell(f'{trial.rows:,}', 'number')}{''.join(_cell(*_fact(trial, name)) for name in varying)}</tr>"
+        f"<tr>{''.join(key_cells(overview, trial.keys, trial.level))}{cell(value, 'number')}"
+        f"{cell(f'{trial.rows:,}', 'number')}{''.join(cell(*_fact(trial, name)) for name in varying)}</tr>"
         for trial, value in zip(trials, values, strict=True)
     ]
     if left_out:
         gap = f'<tr class="gap"><td colspan="{len(heads)}">{counted(left_out, "group")} in between</td></tr>'
         rows.insert(len(best), gap)
-    table = _table(heads, rows, range(len(keys), len(heads) - ("status" in varying)))
+    listed = table(heads, rows, range(len(keys), len(heads) - ("status" in varying)))
     same = f'<p class="dim">The same for all: {text(", ".join(constant))}.</p>' if constant else ""
-    return f"{_left_out(overview, left_out) if left_out else ''}{_spread(overview)}{table}{same}{_unjudged(overview)}"
+    return f"{_left_out(overview, left_out) if left_out else ''}{_spread(overview)}{listed}{same}{_unjudged(overview)}"
 
 
 def _split(overview: Overview, trials: Sequence[Trial]) -> tuple[list[str], list[str]]:
@@ -181,14 +194,6 @@ def _parameters(overview: Overview) -> list[str]:
     return [column.name for column in overview.stored.definition.hyperparameters]
 
 
-def _keys(overview: Overview, keys: Sequence[str | None], level: int) -> list[str]:
-    used = overview.stored.definition.sets[level]
-    if not keys:
-        return [_cell("all rows")]
-    rolled_up = '<td><span class="all">all</span></td>'
-    return [_cell(key) if place in used else rolled_up for place, key in enumerate(keys)]
-
-
 # --- pooled and per group ------------------------------------------------------------------------------------------
 
 
@@ -200,13 +205,13 @@ def _levels(overview: Overview) -> str:
     heads = ["models per", merged, "least", "median", "most", "groups", "judged", "rows judged"]
     values = aligned([value for level in levels for value in (level.merged, level.low, level.median, level.high)])
     rows = [f"<tr>{''.join(_level(level, values[4 * n : 4 * n + 4]))}</tr>" for n, level in enumerate(levels)]
-    return f"{_verdict(overview, levels)}{_table(heads, rows, range(1, 8))}{_caution(overview, levels)}"
+    return f"{_verdict(overview, levels)}{table(heads, rows, range(1, 8))}{_caution(overview, levels)}"
 
 
 def _level(level: Level, values: Sequence[str]) -> Iterable[str]:
     counts = (level.groups, level.modelled, level.rows)
     name = "one for all rows" if level.name == "()" else level.name
-    return [_cell(name), *(_cell(value, "number") for value in values), *(_cell(f"{n:,}", "number") for n in counts)]
+    return [cell(name), *(cell(value, "number") for value in values), *(cell(f"{n:,}", "number") for n in counts)]
 
 
 def _verdict(overview: Overview, levels: Sequence[Level]) -> str:
@@ -293,7 +298,7 @@ def _curve(overview: Overview, curve: _Drawn, shared: AxisRange | None) -> str:
     label = overview.label(trial.keys, trial.level)
     other = "" if part == overview.facts.curve else f"<small>{text(overview.curve_name(part))}</small>"
     picture = drawing.lines([Line(points)], label, "epoch", "", shared=None if other else shared)
-    return f"<figure><h3>{text(shortened(label, _LONGEST))} {other}</h3>{picture}</figure>" if picture else ""
+    return f"<figure><h3>{text(shortened(label, LONGEST))} {other}</h3>{picture}</figure>" if picture else ""
 
 
 def _all_curves(overview: Overview) -> str:
@@ -319,12 +324,14 @@ def _importance(overview: Overview) -> str:
     shown = [each for place, each in enumerate(found) if place < FEW or each.share >= SMALL]
     several = max(each.groups for each in found) > 1
     rows = [
-        (each.feature, each.share, *((each.low, each.high) if several else (0.0, 0.0)), _share(each)) for each in shown
+        (each.feature, each.share, *((each.low, each.high) if several else (0.0, 0.0)), f"{_share(each)}{_sign(each)}")
+        for each in shown
     ]
     what = "Mean share of a feature in a group's importance" if several else "Share of each feature"
     note = f"{what}{', with the range of the middle 80% of groups' if several else ''}."
     if form_of(overview.stored.definition).has_one_weight_per_column:
         note += " Importance is the size of the weights: compare features of one scale, such as zscore(...)."
+        note += " + and - say whether predictions rise or fall with the feature." if found[0].weight is not None else ""
     total = overview.count_features()
     if total > len(shown):
         note += f" {total - len(shown):,} of {total:,} features have less, and are left out."
@@ -336,6 +343,10 @@ def _share(importance: Importance) -> str:
     return "<1%" if 0 < importance.share < SMALL else f"{importance.share:.0%}"
 
 
+def _sign(importance: Importance) -> str:
+    return "" if not importance.weight else " +" if importance.weight > 0 else " -"
+
+
 def _weights(found: Sequence[Importance], several: bool) -> str:
     if found[0].weight is None:
         return ""
@@ -344,9 +355,9 @@ def _weights(found: Sequence[Importance], several: bool) -> str:
     shown = iter(aligned([value for values in sizes for value in values]))
     rows = []
     for each, values in zip(found, sizes, strict=True):
-        cells = [_cell(each.feature), *(_cell(next(shown), "number") for _ in values)]
-        rows.append(f"<tr>{''.join([*cells, *([_cell(f'{each.groups:,}', 'number')] if several else [])])}</tr>")
-    return f"<div><h3>Weights</h3>{_table(heads, rows, range(1, len(heads)))}</div>"
+        cells = [cell(each.feature), *(cell(next(shown), "number") for _ in values)]
+        rows.append(f"<tr>{''.join([*cells, *([cell(f'{each.groups:,}', 'number')] if several else [])])}</tr>")
+    return f"<div><h3>Weights</h3>{table(heads, rows, range(1, len(heads)))}</div>"
 
 
 def _failures(overview: Overview) -> str:
@@ -357,16 +368,16 @@ def _failures(overview: Overview) -> str:
     heads = ["trials", "groups", "reason", "such as"]
     rows = []
     for each in found[:REASONS]:
-        examples = "; ".join(shortened(overview.label(keys, level), _LONGEST) for level, keys in each.examples)
+        examples = "; ".join(shortened(overview.label(keys, level), LONGEST) for level, keys in each.examples)
         more = "; …" if each.groups > len(each.examples) else ""
-        counts = _cell(f"{each.trials:,}", "number") + _cell(f"{each.groups:,}", "number")
-        rows.append(f"<tr>{counts}{_cell(each.reason, 'text')}{_cell(examples + more, 'text')}</tr>")
+        counts = cell(f"{each.trials:,}", "number") + cell(f"{each.groups:,}", "number")
+        rows.append(f"<tr>{counts}{cell(each.reason, 'text')}{cell(examples + more, 'text')}</tr>")
     more = (
         f'<p class="dim">Less frequent reasons are left out: the first {REASONS} are here.</p>'
         if found[REASONS:]
         else ""
     )
-    return f"{_table(heads, rows, range(2))}{more}"
+    return f"{table(heads, rows, range(2))}{more}"
 
 
 def _schedule(overview: Overview) -> str:
@@ -387,24 +398,3 @@ def _schedule(overview: Overview) -> str:
 def _busy(bars: Sequence[Any], workers: int, end: float) -> str:
     share = sum(bar.end - bar.start for bar in bars) / (workers * end) if end > 0 else 0.0
     return f", busy {min(share, 1):.0%} of the time"
-
-
-# --- tables ----------------------------------------------------------------------------------------------------------
-
-
-def _table(heads: Sequence[str], rows: Sequence[str], numbers: Iterable[int]) -> str:
-    right = set(numbers)
-    names = "".join(
-        f"<th{' class=number' if place in right else ''}>{text(head)}</th>" for place, head in enumerate(heads)
-    )
-    return f'<div class="scroll"><table><thead><tr>{names}</tr></thead><tbody>\n{chr(10).join(rows)}\n</tbody></table></div>'
-
-
-def _cell(value: str | None, kind: str = "") -> str:
-    marked = f' class="{kind}"' if kind else ""
-    shown = (
-        '<span class="null">NULL</span>'
-        if value is None
-        else text(shortened(value, 1000 if kind == "text" else _LONGEST))
-    )
-    return f"<td{marked}>{shown}</td>"

@@ -10,10 +10,7 @@ from pygments.formatters import TerminalFormatter
 from pygments.lexers.sql import SqlLexer
 from pygments.token import Keyword, Name
 
-OUR_WORDS = frozenset(
-    "ASHA BEST EVALUATE FEATURES FOLDS GRID HYPERBAND KEEP LABEL LEARNER LEARNERS MODEL MODELS OPTIMIZE OPTIONS "  # noqa: SIM905
-    "PREDICT RANDOM SAMPLE TARGET TRAIN VALIDATE".split()
-)
+from grouplearn.frontends.completion import OUR_WORDS
 
 
 class SqlColours(SqlLexer):  # type: ignore[misc]  # pygments has no types

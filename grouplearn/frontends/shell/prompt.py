@@ -15,8 +15,8 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
 
 from grouplearn.data.files.own_files import NotOwn, own_file
-from grouplearn.errors import Error
-from grouplearn.frontends.shell.colours import OUR_WORDS, SqlColours
+from grouplearn.frontends.completion import completions
+from grouplearn.frontends.shell.colours import SqlColours
 from grouplearn.frontends.shell.console import Console, Failed, Leave
 from grouplearn.frontends.shell.dotcommands import COMMANDS, run
 from grouplearn.parser.parse import is_complete
@@ -86,40 +86,16 @@ def _enter_ends_statement() -> KeyBindings:
 
 
 class SqlCompleter(Completer):
-    """Completes dot commands, keywords, and the open database's tables, columns and models."""
+    """Completes dot commands, and SQL by what the statement before the cursor asks for."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._keywords: list[str] = []
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
         """Yield completions of the word before the cursor."""
         before = document.text_before_cursor
         if before.startswith(".") and " " not in before:
-            candidates = [f".{name}" for name in COMMANDS]
-            word = before
+            word, found = before, [name for name in (f".{name}" for name in COMMANDS) if name.startswith(before)]
         else:
-            word = document.get_word_before_cursor()
-            candidates = self._names() + self._all_keywords() if word else []
-        for candidate in dict.fromkeys(candidates):
-            if candidate.casefold().startswith(word.casefold()):
-                yield Completion(candidate, start_position=-len(word))
-
-    def _names(self) -> list[str]:
-        """Names of tables, views and columns; none in an aborted transaction. Models are views."""
-        try:
-            rows = self._console.connection.execute(
-                "SELECT DISTINCT table_name AS name FROM system.main.duckdb_columns() WHERE NOT internal "
-                "UNION SELECT DISTINCT column_name FROM system.main.duckdb_columns() WHERE NOT internal ORDER BY name ASC"
-            ).fetchall()
-        except Error:
-            return []
-        return [name for (name,) in rows]
-
-    def _all_keywords(self) -> list[str]:
-        if not self._keywords:
-            rows = self._console.connection.execute(
-                "SELECT system.main.upper(keyword_name) FROM system.main.duckdb_keywords()"
-            ).fetchall()
-            self._keywords = sorted({word for (word,) in rows} | OUR_WORDS)
-        return self._keywords
+            word, found = completions(before, self._console.connection)
+        yield from (Completion(each, start_position=-len(word)) for each in found)

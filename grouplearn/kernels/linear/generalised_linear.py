@@ -31,8 +31,8 @@ Sums = Mapping[str, npt.NDArray[Any]]
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 #: Numbers of a model's sums before its gradient.
 _BEFORE_GRADIENT = 4
-#: The places of a model's numbers of passes and of rows.
-_PASSES, _ROWS = 2, 17
+#: The places of a model's number of passes, of what its sums are multiplied by, and of its number of rows.
+_PASSES, _SCALE, _ROWS = 2, 15, 17
 #: Most passes of a model: Newton's method needs tens.
 _MOST_PASSES = 4096
 
@@ -75,10 +75,14 @@ def solve(
     epochs: int,
     report: Callable[[int], None],
     cancelled: Callable[[], bool],
+    begin: tuple[FloatArray, FloatArray] | None = None,
+    held: int = -1,
 ) -> FittedModels:
     """Return the models of every config for the groups whose rows are ``start[g]`` to ``start[g + 1]`` of ``x`` (n, d).
 
     ``x`` is float32 or float64, ``label`` and ``weight`` (n,); a label is 0/1, a class number below ``outputs``, or a count.
+    Models ``begin`` at the weights (G, K, d) and intercepts (G, K) of their group, by default without any; that of the column
+    ``held`` stays as it begins, -1 for none.
     Raises Stopped soon after ``cancelled()`` became true, and MemoryError.
     """
     groups, configs, columns = len(start) - 1, len(penalties.l1), x.shape[1]
@@ -99,6 +103,8 @@ def solve(
         *[_COUNT] * 4,
         *[_POINTER] * 3,
         *[_COUNT] * 2,
+        *[_POINTER] * 2,
+        _COUNT,
         *[_POINTER] * 6,
         WATCH,
     ]
@@ -120,6 +126,8 @@ def solve(
             *(address(each) for each in (penalties.l1, penalties.l2, penalties.tolerance)),
             configs,
             limit,
+            *((None, None) if begin is None else map(address, begin)),
+            held,
             *(address(each) for each in (models.weights, models.intercept, models.value)),
             *(address(each) for each in (models.passes, models.converged, models.curve)),
             watch,
@@ -228,6 +236,21 @@ class EpochModels:
         )
         return model, {"sums": sums, "curvature": curvature, "sampled": sampled}
 
+    def place(self, model: FloatArray, weights: FloatArray, intercept: FloatArray) -> FloatArray:
+        """Return a ``model`` (m,) of ``begin`` that is first evaluated at weights (K, d) and intercepts (K,)."""
+        placed, given = model.copy(), [np.ascontiguousarray(each, np.float64) for each in (weights, intercept)]
+        kinds = (*[_COUNT] * 5, *[_POINTER] * 3)
+        function("place_generalised_linear", *kinds)(*self._numbers, *map(address, given), address(placed))
+        return placed
+
+    def has_made_no_step(self, models: FloatArray) -> bool:
+        """Return whether all of some models (..., m) are as ``place`` left them."""
+        return not models[..., _PASSES].any()
+
+    def objective_without_weights(self, models: FloatArray, sums: Sums) -> FloatArray:
+        """Return the objectives (C,) of models of ``begin``, by their sums."""
+        return np.asarray(models[:, _SCALE] * sums["sums"][:, 0], np.float64)
+
     def sums(
         self,
         x: Any,
@@ -280,9 +303,10 @@ class EpochModels:
         first_length: FloatArray,
         sums: Sums,
         active: Places | None = None,
+        held: int = -1,
     ) -> NewtonStep:
         """Return all models (C, m) after a step of the ``active`` (M,) ones, by default all, from their sums over all
-        blocks of a group; ``first_length`` (M,) is the length of the first step."""
+        blocks of a group; ``first_length`` (M,) is the length of the first step. The weight of column ``held`` stays."""
         after, active = models.copy(), _places(models, active)
         count, places = len(active), _row_addresses(after, active)
         stepped = NewtonStep(
@@ -293,10 +317,11 @@ class EpochModels:
             np.empty(count, np.bool_),
         )
         columns = [penalties.l1, penalties.l2, penalties.tolerance, first_length, sums["sums"], sums["curvature"]]
-        kinds = (*[_COUNT] * 7, *[_POINTER] * 6, ctypes.c_double, *[_POINTER] * 5)
+        kinds = (*[_COUNT] * 7, *[_POINTER] * 6, ctypes.c_double, _COUNT, *[_POINTER] * 5)
         outcome = function("step_generalised_linear", *kinds, returns=ctypes.c_int)(
             *(number_of(loss), *self._numbers, count, *map(address, columns)),
             float(sums["sampled"]),
+            held,
             *map(address, (places, *stepped[1:])),
         )
         if outcome:

@@ -29,12 +29,14 @@ _LANES = 8
 _CHANGING = ("scale", "due", "total", "counted", "intercept", "intercept_sum", "step", "objective")
 #: Numbers per column and lane.
 _WIDE = ("unscaled", "paid", "beyond")
-_GIVEN = ("rate", "decay", "rooted", "ridge", "lasso", "with_intercept")
+_GIVEN = ("rate", "decay", "rooted", "ridge", "lasso", "with_intercept", "loss", "parameter")
+#: In place of a loss's number: the lanes have several.
+_SEVERAL = -1
 
 
 class _Models(ctypes.Structure):
     _fields_ = [
-        ("lanes", _COUNT), ("stride", _COUNT), ("outputs", _COUNT), ("loss", _COUNT),
+        ("lanes", _COUNT), ("stride", _COUNT), ("outputs", _COUNT), ("one_loss", _COUNT),
         ("unscaled", _POINTER), ("paid", _POINTER), ("beyond", _POINTER),
         *((name, _POINTER) for name in (*_CHANGING, *_GIVEN)),
     ]  # fmt: skip
@@ -87,16 +89,18 @@ class SgdModels:
 class SgdSettings:
     """How configs learn, arrays (c,): η = rate/(1 + decay·t) after t steps, or rate/√(1 + decay·t) where ``rooted`` is 1.
 
-    ``ridge`` and ``lasso`` are penalties per row; ``with_intercept`` is 1 or 0.
+    ``ridge`` and ``lasso`` are penalties per row; ``with_intercept`` is 1 or 0. ``loss`` names the loss of each config,
+    ``parameter`` is the number that it takes: α of a quantile, δ of Huber's loss.
     """
 
-    loss: str
+    loss: npt.NDArray[np.str_]
     rate: FloatArray
     decay: FloatArray
     rooted: FloatArray
     ridge: FloatArray
     lasso: FloatArray
     with_intercept: FloatArray
+    parameter: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +264,9 @@ class _Laid:
         ]
         for place, (source, name) in enumerate(sources):
             own = getattr(source, name)
+            own = own if own.dtype.kind == "f" else np.array([*map(number_of, own)], np.float64)
             numbers[place, :lanes].reshape(outputs, n)[:] = own.T if own.ndim > 1 else own
-        loss = 0 if descent is None else number_of(descent.loss)
+        loss = 0 if descent is None else _one_of(descent.loss)
         pointers = [address(values[name]) if name in values else None for name in wide]
         stride = values["unscaled"].shape[1]
         given = _Models(lanes, stride, outputs, loss, *pointers, *map(address, numbers))
@@ -295,6 +300,12 @@ def _numbers(by_lane: FloatArray, before: SgdModels) -> dict[str, FloatArray]:
         wide = getattr(before, name).ndim > 1
         found[name] = by_output.transpose(0, 2, 1).reshape(-1, outputs) if wide else by_output[:, 0].reshape(-1).copy()
     return found
+
+
+def _one_of(losses: npt.NDArray[np.str_]) -> int:
+    """Return the number of the loss of all configs, ``_SEVERAL`` if they differ."""
+    numbers = {*map(number_of, losses)}
+    return numbers.pop() if len(numbers) == 1 else _SEVERAL
 
 
 def _filled(lanes: int) -> int:

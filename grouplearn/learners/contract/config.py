@@ -20,7 +20,7 @@ class Hyperparameter:
     JSON text. Bounds are inclusive unless ``open_low``. ``refused`` are values not among ``choices``, with the reason.
     ``remedy`` is what to do with it where a model is worse than a constant: ``lower`` or ``raise`` it, or leave it at its
     ``default``. ``only_with`` names another hyperparameter and the values of it with which this one counts; none: any that
-    is not its default.
+    is not its default. ``late``: it is applied to the finished sums of a learner of one pass, see ``Declaration.one_pass``.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Hyperparameter:
     refused: tuple[tuple[str, str], ...] = ()
     remedy: Literal["lower", "raise", "default"] | None = None
     only_with: tuple[str, tuple[Value, ...]] | None = None
+    late: bool = False
 
 
 #: The hyperparameter that selects a way other than the learner's first.

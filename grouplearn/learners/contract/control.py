@@ -63,7 +63,8 @@ class Stop:
 
     ``cancelled`` is polled between rounds; if it returns True the learner raises ``Interrupted``. If ``expired`` does, no
     further round begins, and configs with fewer rounds than asked for are not ``done``. Between rounds ``keep`` is given a
-    function that makes a state to resume ``boost`` from, and calls it when a checkpoint is due.
+    function that makes a state to resume ``boost`` from, and calls it when a checkpoint is due. ``carries``: a later call will
+    train more rounds.
     """
 
     metric: str
@@ -71,6 +72,7 @@ class Stop:
     cancelled: Callable[[], bool] = lambda: False
     expired: Callable[[], bool] = lambda: False
     keep: Callable[[Callable[[], State]], None] = lambda _: None
+    carries: bool = False
 
 
 @dataclass(frozen=True, slots=True)

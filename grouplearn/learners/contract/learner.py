@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from grouplearn.models.label import SEVERAL_CLASSES, TWO_CLASSES, Label
 from grouplearn.models.outputs.link import Link
 from grouplearn.models.state import Artifact, FloatArray, State, has_tensors_of, shape_flaw
 
+#: What a search gives its trials bit by bit: passes over the rows, rounds of boosting, or parts of the training rows.
+Resource = Literal["epochs", "iterations", "rows"]
 #: How stored names of learners over earlier values begin.
 OVER_LAGS = "lagged_"
 
@@ -37,8 +39,10 @@ class Declaration:
     - ``default_epochs``: the most epochs by default; None if the option ``epochs`` does not apply (it is rejected).
     - ``form`` of a finished model, by its name in ``models.forms.forms`` or as an object: "own" is one that only the learner
       knows; others have SQL and exports. ``log_link``: a linear learner of numbers predicts exp(score).
+    - ``has_standard_errors``: it is a ``standard_errors.HasStandardErrors``. ``has_offset``: it knows ``Problem.offset``.
     - ``handles_missing``: NaN in X means missing; else training skips rows with missing features. ``handles_sparse``: X may
       be scipy CSR.
+    - ``needs_scaling``: it learns better, or only, from numbers of one scale: AUTO standardises them.
     - ``predicts_arrays``: labels may be arrays: a shard's ``y`` is then (n, L), and a score (n, n_configs, K·L), classes
       outermost.
     - ``takes_series``: a group's rows are a series in the order of a time; its only feature is the step of a row.
@@ -47,6 +51,12 @@ class Declaration:
     - ``over_lags``: it forecasts by a learner of rows with its ``name``, and is stored under another.
     - ``chooses_method``: models say by which method a series is forecast.
     - ``draws``: training draws random numbers; stacks have a seed for each group.
+    - ``one_pass``: it learns from sums that depend neither on its state nor on *late* hyperparameters, so that one epoch is the
+      whole training. The merged sums of a group's rows can be kept as its state: further rows are merged into them, and other
+      values of late hyperparameters are applied to them without reading rows.
+    - ``online``: it visits rows, and needs nothing of a group but the rows before (no ``shard.totals``), so that in one epoch it
+      can learn from rows as they come.
+    - ``rounds``: the hyperparameter that counts rounds, if a model of few rounds is the beginning of one of more.
     - ``refused``: names that hyperparameters have elsewhere, and what to say of them. ``metric_of_classes``: the default metric
       if its probabilities order rows but are not calibrated.
     - ``requires``: a package that must be loaded before training. ``cost``: None for the usual one.
@@ -62,8 +72,11 @@ class Declaration:
     default_epochs: int | None = None
     form: str | NamedForm = "own"
     log_link: bool = False
+    has_standard_errors: bool = False
+    has_offset: bool = False
     handles_missing: bool = False
     handles_sparse: bool = False
+    needs_scaling: bool = False
     predicts_arrays: bool = False
     takes_series: bool = False
     takes_panel: bool = False
@@ -71,6 +84,9 @@ class Declaration:
     chooses_method: bool = False
     needs_many_series: bool = False
     draws: bool = False
+    one_pass: bool = False
+    online: bool = False
+    rounds: str | None = None
     refused: Mapping[str, str] = field(default_factory=dict, hash=False)
     metric_of_classes: str | None = None
     requires: Requirement | None = None
@@ -133,6 +149,20 @@ class Learner(Protocol):
     def cost(self) -> Cost:
         """The cost of training."""
         return self.declaration.cost or self.usual_cost
+
+    def resource(self, epochs: int) -> Resource | None:
+        """Return what HYPERBAND and ASHA give trials of so many ``epochs``; None if a part of the training says nothing.
+
+        What converges is the same at any number of epochs, and a single epoch has no parts: these get rows.
+        """
+        own = self.declaration
+        if own.rounds is not None:
+            return "iterations"
+        if self.access.in_one_go or own.takes_series:
+            return None
+        if self.access.converges:
+            return "rows" if own.one_pass or own.default_epochs is not None else None
+        return "epochs" if epochs > 1 else "rows"
 
     @property
     def prefers_sparse(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from grouplearn.kernels.library import RowRuns
 from grouplearn.learners.contract.config import Config, Conflict
@@ -33,7 +33,9 @@ class RefusesConfigs(Protocol):
 
 @runtime_checkable
 class HasObjectives(Protocol):
-    """A hyperparameter ``objective`` names one of several losses, each for classes or for numbers."""
+    """A hyperparameter, ``objective_name``, names one of several losses, each for classes or for numbers."""
+
+    objective_name: ClassVar[str]
 
     def classifies(self, config: Config) -> bool | None:
         """Return whether a config's loss is for classes, not numbers; None if it depends on the label."""
@@ -43,8 +45,17 @@ class HasObjectives(Protocol):
         """Return which hyperparameter of a config does not apply to a label that has ``classes``, or is a number."""
         ...
 
-    def default_metric(self, config: Config) -> str | None:
-        """Return the metric that goes with a config's loss, None for the label's default."""
+    def default_metric(self, config: Config, classes: bool) -> str | None:
+        """Return the metric that goes with a config's loss of a label that has ``classes``, None for the label's default."""
+        ...
+
+
+@runtime_checkable
+class PredictsByConfig(Protocol):
+    """What its models predict for a score depends on their config."""
+
+    def predicts_as(self, config: Config) -> Learner:
+        """Return the learner whose ``score`` predicts by models of a config."""
         ...
 
 
@@ -160,6 +171,11 @@ class IsMadeOfFunctions(Protocol):
 def conflict(learner: object, config: Config) -> Conflict | None:
     """Return why the values of a config contradict each other; None if they do not."""
     return learner.conflict(config) if isinstance(learner, RefusesConfigs) else None
+
+
+def predicting(learner: Learner, config: Config) -> Learner:
+    """Return the learner whose ``score`` predicts by models of a config."""
+    return learner.predicts_as(config) if isinstance(learner, PredictsByConfig) else learner
 
 
 def trains_stacks(learner: object) -> bool:

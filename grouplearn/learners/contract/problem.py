@@ -19,6 +19,10 @@ class FeatureBlock(NamedTuple):
     pure: bool = True
 
 
+#: The name of the feature that is a known part of the score.
+OFFSET = "offset"
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """What a pack learns on one group.
@@ -37,6 +41,7 @@ class Problem:
     - ``frequency``: that of the steps of series.
     - ``series``: the keys of the group's series as texts, in the order of their numbers, if it may have many.
     - ``ahead``: the features (m, d) of the rows that do not train, for learners that know features ahead; else None.
+    - ``offset``: the last feature column is a known part of the score, whose weight is 1.
     - ``mirrored``: of two classes the positive one, 1, is the lesser, as the statement says so.
     """
 
@@ -54,6 +59,7 @@ class Problem:
     frequency: Frequency | None = None
     series: tuple[str, ...] = ()
     ahead: Matrix | None = field(default=None, compare=False)
+    offset: bool = False
 
     @property
     def n_outputs(self) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import Stack
+from grouplearn.data.tensors import tensor_rows
 from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
@@ -65,6 +66,27 @@ class SolvedStack(Protocol):
     def tensors(self) -> Mapping[str, Ragged]:
         """Return the artifacts' tensors by name, (G·C, ...), those of the first group's configs first; texts as ``TEXT``."""
         ...
+
+
+class SummedStack(SolvedStack, Protocol):
+    """The finished models of a learner of one pass."""
+
+    @property
+    def states(self) -> Ragged | None:
+        """The sums over each group's rows as a safetensors file, (G,), if the stack ``keeps_sums``."""
+        ...
+
+
+def states_of(sums: Tensors) -> Ragged:
+    """Return sums of groups (G, ...) by name as a safetensors file for each."""
+    rows = tensor_rows(sums)
+    return Ragged.of_equal(rows.reshape(-1), len(rows))
+
+
+def joined_states(parts: Sequence[Ragged | None]) -> Ragged | None:
+    """Return the states of all parts' groups, None if they are not kept."""
+    known = [part for part in parts if part is not None]
+    return Ragged.joined(known) if known else None
 
 
 def drawn(curve: FloatArray, epochs: npt.NDArray[np.int64], loss: FloatArray) -> Drawn:

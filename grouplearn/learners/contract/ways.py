@@ -199,9 +199,30 @@ class SamplingLearner(Learner, Protocol):
     ) -> tuple[State, Boosted]:
         """Run all rounds of every config; a round is one epoch of the curve. ``state`` is new, or a checkpoint.
 
-        In a gang ``shard`` has this member's rows, ``valid`` all held-out rows; every member returns the same models.
+        In a gang ``shard`` has this member's rows, ``valid`` all held-out rows; every member returns the same models. With
+        ``stop.carries`` the returned state has what ``trial_state`` returns.
         """
         ...
+
+    def continues(self, config: Config) -> bool:
+        """Return whether ``trial_state`` returns states of such a config; else more rounds are trained from the first one."""
+        del config
+        return False
+
+    def trial_state(self, state: State, index: int) -> State | None:
+        """Return the state from which config ``index`` trains more rounds, bit for bit as in one training; None: from none."""
+        del state, index
+        return None
+
+    def pack_state(self, states: Sequence[State]) -> State:
+        """Return the state of a pack from those of its configs (``trial_state``)."""
+        (state,) = states
+        return state
+
+
+def goes_on(learner: Learner, config: Config) -> bool:
+    """Return whether a trial's training goes on from one rung of a search to the next, unless rungs are of rows."""
+    return not isinstance(learner, SamplingLearner) or learner.continues(config)
 
 
 class Round(NamedTuple):

@@ -22,7 +22,7 @@ from grouplearn.kernels.linear import generalised_linear as kernel
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Interrupted
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.linear import few_rows, linear_model
+from grouplearn.learners.linear import few_rows, linear_model, offset
 from grouplearn.learners.linear.least_squares import moments
 from grouplearn.learners.linear.solved import SolvedLinear
 from grouplearn.models.losses.loss import Loss
@@ -61,6 +61,8 @@ def accumulate(loss: Loss, problem: Problem, configs: Sequence[Config], state: S
 def _goes_by_rows(loss: Loss, problem: Problem, configs: Sequence[Config], state: State) -> bool:
     """Return whether the configs that are not done are after the pass from which on few rows are seen as they are."""
     form, penalties = _form(problem, configs), _penalties(configs)
+    if problem.offset:
+        return False
     passes, rows = form.progress(state.tensors["solver"], np.flatnonzero(~state.done))
     until = few_rows_kernel.epochs_until(loss.name, form.outputs, rows, form.columns, dense=form.dense)
     return passes == until > 0 and bool((penalties.l1 + penalties.l2 > 0).any())
@@ -93,19 +95,44 @@ def step(loss: Loss, problem: Problem, configs: Sequence[Config], state: State, 
     form = _form(problem, configs)
     if "solver" not in state.tensors:
         moments.require_finite(sums)
+        given, seen = state, sums
         state, sums = _begun(loss, configs, state, sums, form)
+        if given.tensors["weights"].any() or given.tensors["intercept"].any():
+            return _placed(form, state, sums)
+        if problem.offset:
+            return _placed(form, offset.begun(problem, state, seen, form.fit_intercept), sums)
     active = np.flatnonzero(~state.done)
     chosen = [configs[place] for place in active.tolist()]
     rates = linear_model.column(chosen, linear_model.LEARNING_RATE)
-    stepped = form.step(loss.name, state.tensors["solver"], _penalties(chosen), rates, sums, active)
+    stepped = form.step(
+        loss.name, state.tensors["solver"], _penalties(chosen), rates, sums, active, offset.held(problem)
+    )
     tensors, done = {**state.tensors, "solver": stepped.models}, state.done.copy()
     for name, value in zip(("weights", "intercept", "loss"), stepped[1:], strict=False):
         tensors[name] = tensors[name].copy()
         tensors[name][active] = value
+    if problem.offset:
+        tensors |= offset.stepped(problem, tensors, active)
     done[active] = stepped.finished
     if few_rows.NAMES[0] in sums:
         _solve_on_rows(loss.name, configs, sums, tensors, done)
     return State(tensors, done)
+
+
+def _placed(form: kernel.EpochModels, state: State, sums: kernel.Sums) -> State:
+    """Return a state whose models are first evaluated at its weights, not at zero."""
+    given = zip(*(state.tensors[name] for name in ("solver", "weights", "intercept")), strict=True)
+    models = np.stack([form.place(*each) for each in given])
+    loss = form.objective_without_weights(state.tensors["solver"], sums)
+    return replace(state, tensors={**state.tensors, "solver": models, "loss": loss})
+
+
+def starts_in_vain(problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> bool:
+    """Return whether the weights with which a state began have no finite objective."""
+    solver = state.tensors.get("solver")
+    if solver is None or not _form(problem, configs).has_made_no_step(solver):
+        return False
+    return not all(np.isfinite(each).all() for name, each in sums.items() if name.startswith("sums"))
 
 
 def _solve_on_rows(
@@ -148,7 +175,7 @@ def solve(
 ) -> SolvedLinear:
     """Return the models of a stack; configs that differ only in what the solver ignores (learning_rate) are solved once.
 
-    Raises Interrupted.
+    They begin at the weights in the ``before`` of the stack. Raises Interrupted.
     """
     shape = (stack.n_groups, len(configs))
     solved = SolvedLinear(
@@ -159,12 +186,15 @@ def solve(
         np.empty((0, *shape)),
         np.empty(shape, np.bool_),
     )
-    curve = solved.curve
+    curve, before = solved.curve, stack.before or {}
     with_intercept = linear_model.column(configs, linear_model.FIT_INTERCEPT)
     for fit_intercept in np.unique(with_intercept):
         places = np.flatnonzero(with_intercept == fit_intercept)
         first, of = _distinct([configs[place] for place in places.tolist()])
         chosen = [configs[place] for place in places[first].tolist()]
+        begin = (before["weights"], before["intercept"]) if before else None
+        if problem.offset and begin is None:
+            begin = offset.beginning(problem, loss, stack, bool(fit_intercept))
         try:
             models = kernel.solve(
                 stack.x,
@@ -178,14 +208,18 @@ def solve(
                 epochs=problem.epochs,
                 report=report,
                 cancelled=cancelled,
+                begin=begin,
+                held=offset.held(problem),
             )
             with calling_back(_raising(cancelled)):
-                models = few_rows.finish(
-                    models, stack, loss.name, bool(fit_intercept), _penalties(chosen), problem.epochs
-                )
+                if not problem.offset:
+                    models = few_rows.finish(
+                        models, stack, loss.name, bool(fit_intercept), _penalties(chosen), problem.epochs
+                    )
         except Stopped:
             raise Interrupted from None
-        solved.weights[:, places], solved.intercept[:, places] = models.weights[:, of], models.intercept[:, of]
+        weights, intercept = offset.settled(problem, stack, models.weights, models.intercept)
+        solved.weights[:, places], solved.intercept[:, places] = weights[:, of], intercept[:, of]
         solved.loss[:, places], solved.epochs[:, places] = models.value[:, of], models.passes[:, of]
         solved.converged[:, places] = models.converged[:, of]
         longer = max(0, len(models.curve) - len(curve))

@@ -9,10 +9,13 @@ from grouplearn.learners.linear.coordinate_descent.solver import CoordinateDesce
 from grouplearn.learners.linear.least_squares.solver import LeastSquaresSolver
 from grouplearn.learners.linear.linear_learner import LinearLearner, LinearObjective
 from grouplearn.learners.linear.newton import NewtonSolver
+from grouplearn.learners.linear.stochastic_gradient.many_losses import ManyLossesSolver
 from grouplearn.learners.linear.stochastic_gradient.solver import StochasticGradientSolver
 from grouplearn.models.losses.hinge import HINGE
 from grouplearn.models.losses.logistic import LOGISTIC
 from grouplearn.models.losses.losses import LOSSES
+from grouplearn.models.losses.poisson import POISSON
+from grouplearn.models.losses.residuals import ABSOLUTE, HUBER, QUANTILE
 from grouplearn.models.losses.softmax import SOFTMAX
 from grouplearn.models.losses.squared_hinge import SQUARED_HINGE
 from grouplearn.models.losses.squares import SQUARES
@@ -53,6 +56,22 @@ LINEAR_SVM = LinearObjective(
 OF_ONE_LOSS = tuple(
     LinearObjective(name=loss.learner, summary=loss.summary, losses=(loss,)) for loss in LOSSES if loss.learner
 )
+#: scikit-learn: SGDRegressor and SGDClassifier by loss, with alpha=l2/Σw; QuantileRegressor(quantile=alpha, alpha=l1/n).
+LINEAR_LEARNER = LinearObjective(
+    name="linear_learner",
+    summary="linear models with losses of their own, for numbers and classes, all trained in the same passes over the rows",
+    losses=(SQUARES, LOGISTIC, SOFTMAX, ABSOLUTE, QUANTILE, HUBER, POISSON, HINGE, SQUARED_HINGE),
+    choice=Hyperparameter(
+        "loss",
+        "str",
+        None,
+        "what is minimised: of numbers squared (the default, ½(y - s)²), absolute (whose minimum is the median), quantile (of "
+        "level alpha), huber (squared up to delta, then absolute) or poisson (counts and rates, predicted as exp(s)); of classes "
+        "logistic (the default) or, one class against the rest, hinge or squared_hinge",
+        "Liberty et al. 2020, section 3",
+        nullable=True,
+    ),
+)
 
 
 def _learner(objective: LinearObjective, first: type[LinearLearner]) -> Learner:
@@ -64,4 +83,5 @@ LEARNERS = (
     _learner(LOGISTIC_REGRESSION, NewtonSolver),
     *(_learner(objective, NewtonSolver) for objective in OF_ONE_LOSS),
     _learner(LINEAR_SVM, NewtonSolver),
+    ManyLossesSolver(LINEAR_LEARNER),
 )

@@ -7,18 +7,21 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import ClassVar
 
-from grouplearn.data.shard import FloatArray, Matrix, Stack
+from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value, solver_named
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.learner import Declaration, Learner
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import StackLearner
+from grouplearn.learners.contract.standard_errors import ErrorOptions, Estimated
 from grouplearn.learners.linear import linear_model
+from grouplearn.learners.linear.errors.of_models import ErrorsOf
+from grouplearn.learners.linear.errors.sums import LinearErrorSums
 from grouplearn.learners.linear.solved import SolvedLinear, measure
 from grouplearn.models.label import Label
 from grouplearn.models.losses.loss import Loss
 from grouplearn.models.metrics.metrics import family_of
-from grouplearn.models.state import Artifact
+from grouplearn.models.state import Artifact, State
 
 #: Names of hyperparameters in scikit-learn and elsewhere, and what they are here.
 _ELSEWHERE = {
@@ -62,8 +65,14 @@ class LinearLearner(Learner):
     summary: ClassVar[str]
     options: ClassVar[tuple[Hyperparameter, ...]]
     default_epochs: ClassVar[int | None] = None
+    #: Whether it solves every configuration from the same sums over the rows.
+    one_pass: ClassVar[bool] = False
+    #: Whether it finds the best weights of calibrated losses so exactly that these have standard errors.
+    estimates: ClassVar[bool] = False
     #: The fields of a loss that must be true or present, and why a loss without them is refused.
     needs: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    #: Names of hyperparameters elsewhere, and what they are here.
+    refused: ClassVar[Mapping[str, str]] = MappingProxyType(_ELSEWHERE)
 
     def __init__(self, objective: LinearObjective, further_ways: tuple[Learner, ...] | None = None) -> None:
         """Take the first way of a learner if ``further_ways`` are given; raises ValueError for a label without a loss."""
@@ -80,9 +89,13 @@ class LinearLearner(Learner):
             hyperparameters=tuple(self._hyperparameters(is_first=further_ways is not None)),
             default_epochs=self.default_epochs,
             form="linear",
-            log_link=any(loss.log_link for loss in self.usable_losses),
+            log_link={loss.log_link for loss in self.usable_losses} == {True},
+            has_standard_errors=self.estimates and all(loss.is_calibrated for loss in self.usable_losses),
+            has_offset=self.estimates and all(loss.is_calibrated for loss in self.usable_losses),
             handles_sparse=True,
-            refused=_ELSEWHERE,
+            needs_scaling=bool(objective.l2.default) or self.default_epochs is not None,
+            one_pass=self.one_pass,
+            refused=self.refused,
             metric_of_classes=None if all(loss.is_calibrated for loss in self.usable_losses) else "accuracy",
             cost=self._cost(),
             solver=self.solver,
@@ -101,19 +114,30 @@ class LinearLearner(Learner):
         if choice is not None:
             yield replace(
                 choice,
-                doc=f"{choice.doc}: {', or '.join(loss.doc for loss in self.usable_losses)}",
-                choices=tuple(loss.name for loss in self.usable_losses),
+                doc=self._documented(choice),
+                choices=tuple(dict.fromkeys(loss.chosen_as for loss in self.usable_losses)),
                 refused=tuple((loss.name, why) for loss in self.objective.losses if (why := self.refusal(loss))),
             )
-        yield from (self.objective.l2 if each.name == self.objective.l2.name else each for each in self.options)
+        own_l2 = self.objective.l2
+        for option in self.options:
+            yield replace(own_l2 if option.name == own_l2.name else option, late=self.one_pass)
+
+    def _documented(self, choice: Hyperparameter) -> str:
+        """Return the text on a hyperparameter that chooses a loss."""
+        return f"{choice.doc}: {', or '.join(loss.doc for loss in self.usable_losses)}"
 
     def _cost(self) -> Cost | None:
         return None
 
     def loss(self, label: Label, config: Config) -> Loss:
-        """Return the loss of a config for such a label; the configs of a pack share it."""
+        """Return the loss of a config for such a label, the first one if the config chooses none."""
         chosen = self.chosen_loss(config)
-        return next(loss for loss in self.usable_losses if label in loss.labels and chosen in ((), (loss.name,)))
+        either = ((), (None,))
+        return next(
+            loss
+            for loss in self.usable_losses
+            if label in loss.labels and (chosen in either or chosen == (loss.chosen_as,))
+        )
 
     def chosen_loss(self, config: Config) -> tuple[Value, ...]:
         """Return the name of the loss that a config chooses, if it can choose."""
@@ -153,9 +177,37 @@ def _tasks(losses: Sequence[Loss]) -> frozenset[Label]:
 class LinearStackLearner(LinearLearner, StackLearner):
     """A linear learner whose small groups are solved together."""
 
+    estimates: ClassVar[bool] = True
+
     def measure(
         self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: SolvedLinear, wanted: Collection[str]
     ) -> dict[str, FloatArray]:
         """Return the metrics of solved models on rows of the same groups; see ``stacks.GatheringLearner``."""
         del configs
         return measure(self, problem, stack, solved, wanted)
+
+    def is_estimate(self, config: Config) -> bool:
+        """Return whether the weights of a config are not penalised."""
+        return not any(config.get(each.name, each.default) for each in (linear_model.L1, self.objective.l2))
+
+    def error_sums(
+        self, problem: Problem, configs: Sequence[Config], state: State, rows: Shard, options: ErrorOptions
+    ) -> LinearErrorSums | None:
+        """Return the sums over rows for standard errors; see ``contract.standard_errors``."""
+        return self._errors_of(problem, configs, options).sums(configs, state, rows)
+
+    def errors(
+        self, problem: Problem, models: Estimated, sums: LinearErrorSums | None, options: ErrorOptions
+    ) -> list[FloatArray]:
+        """Return what is kept of the standard errors of each config."""
+        return self._errors_of(problem, models.configs, options).of_pack(models, sums)
+
+    def stack_errors(
+        self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: SolvedLinear, options: ErrorOptions
+    ) -> list[FloatArray]:
+        """Return what is kept of the standard errors of each config in the groups of a stack."""
+        before = stack.before if self.one_pass else None
+        return self._errors_of(problem, configs, options).of_stack(configs, stack, solved, before)
+
+    def _errors_of(self, problem: Problem, configs: Sequence[Config], options: ErrorOptions) -> ErrorsOf:
+        return ErrorsOf(self.loss(problem.label, configs[0]), problem, options, self.is_estimate)

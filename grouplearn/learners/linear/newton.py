@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar
+
+import numpy as np
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value
@@ -14,6 +17,7 @@ from grouplearn.learners.linear import glm, linear_model, one_against_rest
 from grouplearn.learners.linear.cost import GLM, ONE_BY_ONE
 from grouplearn.learners.linear.linear_learner import LinearStackLearner
 from grouplearn.learners.linear.solved import SolvedLinear
+from grouplearn.models.losses.hinge import HINGE
 from grouplearn.models.losses.loss import Loss
 from grouplearn.models.state import Artifact, State, Tensors, has_tensors_of
 
@@ -60,6 +64,17 @@ class NewtonSolver(LinearStackLearner):
         """Return zero weights and an unknown loss."""
         return glm.init(problem, configs)
 
+    def starts_warm(self, configs: Sequence[Config]) -> bool:
+        """Return whether no loss is the hinge, whose kink is approached by smooth losses in as many epochs from anywhere."""
+        return HINGE.name not in (config.get("loss") for config in configs)
+
+    def warm(self, problem: Problem, configs: Sequence[Config], model: Artifact) -> State | None:
+        """Return the state that begins at the weights of a model; None if it has others."""
+        begun = self.init(problem, configs)
+        given = {name: np.repeat(each[None], len(configs), axis=0) for name, each in model.tensors.items()}
+        state = replace(begun, tensors={**begun.tensors, **given})
+        return state if has_tensors_of(state, begun) else None
+
     def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
         """Return whether the stored tensors are valid weights and a valid state of the solver."""
         trainer, _ = self._trainer(problem, configs[0])
@@ -89,6 +104,9 @@ class NewtonSolver(LinearStackLearner):
 
     def step(self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
         """Return the state after one pass; raises Diverged in the first one when the sums overflow."""
+        if glm.starts_in_vain(problem, configs, state, sums):
+            begun = self.init(problem, configs)
+            return replace(begun, tensors={**begun.tensors, "loss": state.tensors["loss"]})
         trainer, loss = self._trainer(problem, configs[0])
         stepped: State = trainer.step(loss, problem, configs, state, sums)
         return stepped

@@ -34,7 +34,7 @@ def has_solver(problem: Problem, configs: Sequence[Config], state: State) -> boo
     of_classes = {"class_loss": np.zeros(shape), "class_done": np.zeros(shape, np.bool_)}
     if not has_tensors_of(state, State(of_classes, state.done)) or state.tensors["solver"].shape[:-1] != shape:
         return False
-    parts = [_part(problem, configs, state, place) for place in range(problem.n_outputs)]
+    parts = [_part(state, place) for place in range(problem.n_outputs)]
     return all(glm.has_solver(of_two(problem), configs, part) for part in parts)
 
 
@@ -48,7 +48,7 @@ def accumulate(loss: Loss, problem: Problem, configs: Sequence[Config], state: S
         return glm.block_moments(of_two(problem), configs, np.concatenate(targets, axis=-1), block)
     sums = {}
     for place, labels in enumerate(labels_of(problem, block.y)):
-        part = _part(problem, configs, state, place)
+        part = _part(state, place)
         if not part.done.all():
             found = glm.accumulate(loss, of_two(problem), configs, part, replace(block, y=labels))
             sums.update({f"{name}_{place}": value for name, value in found.items()})
@@ -59,7 +59,7 @@ def step(loss: Loss, problem: Problem, configs: Sequence[Config], state: State, 
     """Return the state after one pass, with a step of every unfinished model; see ``glm.step``."""
     parts = []
     for place in range(problem.n_outputs):
-        part = _part(problem, configs, state, place)
+        part = _part(state, place)
         if not part.done.all():
             part = glm.step(loss, of_two(problem), configs, part, _sums_of(sums, place))
         parts.append(part)
@@ -87,8 +87,9 @@ def solve(
         return glm.solve(loss, problem, configs, stack, report, cancelled)
     parts: list[SolvedLinear] = []
     epochs = np.zeros((stack.n_groups, len(configs)), np.int64)
-    for labels in labels_of(problem, stack.y):
-        of_class = replace(stack, y=labels)
+    for place, labels in enumerate(labels_of(problem, stack.y)):
+        begin = {name: each[:, place : place + 1].copy() for name, each in (stack.before or {}).items()}
+        of_class = replace(stack, y=labels, before=begin or None)
         parts.append(glm.solve(loss, of_two(problem), configs, of_class, lambda _: None, cancelled))
         longer = np.maximum(epochs, parts[-1].epochs)
         report(int((longer - epochs).sum()))  # the classes' epochs count as simultaneous
@@ -120,12 +121,12 @@ def labels_of(problem: Problem, y: FloatArray) -> list[FloatArray]:
     return [(y == place).astype(np.float64) for place in range(problem.n_classes)]
 
 
-def _part(problem: Problem, configs: Sequence[Config], state: State, place: int) -> State:
+def _part(state: State, place: int) -> State:
     """Return the state of one class's models."""
-    if "solver" not in state.tensors:
-        return glm.init(of_two(problem), configs)
     one = slice(place, place + 1)
     tensors = {name: state.tensors[name][:, one] for name in ("weights", "intercept")}
+    if "solver" not in state.tensors:
+        return State({**tensors, "loss": state.tensors["loss"]}, state.done)
     by_class = {"loss": state.tensors["class_loss"][:, place], "solver": state.tensors["solver"][:, place]}
     return State({**tensors, **by_class}, state.tensors["class_done"][:, place] | state.done)
 

@@ -14,7 +14,7 @@ from grouplearn.kernels import metrics as kernel
 from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.stacks import Drawn, drawn
+from grouplearn.learners.contract.stacks import Drawn, drawn, joined_states
 from grouplearn.learners.linear.linear_model import inverse_link, linear_predictor
 from grouplearn.models.label import NUMBER, TWO_CLASSES
 from grouplearn.models.metrics import metrics
@@ -32,7 +32,8 @@ class SolvedLinear:
 
     ``weights`` (G, C, k, d) and ``intercept`` (G, C, k); ``loss`` (G, C) is the objective there, NaN where a model
     diverged; ``epochs`` (G, C) counts the passes over the rows that each took; ``curve`` (passes, G, C) is the objective
-    after each of them, NaN once a model was finished. ``converged`` (G, C) says whether it ended by convergence.
+    after each of them, NaN once a model was finished. ``converged`` (G, C) says whether it ended by convergence. ``states``
+    (G,) are the sums over their rows, where they are kept.
     """
 
     weights: FloatArray
@@ -41,6 +42,7 @@ class SolvedLinear:
     epochs: npt.NDArray[np.int64]
     curve: FloatArray
     converged: npt.NDArray[np.bool_]
+    states: Ragged | None = None
 
     def take(self, groups: npt.NDArray[Any]) -> SolvedLinear:
         """Return the results of some groups, given as a mask or as places in the order wanted."""
@@ -51,6 +53,7 @@ class SolvedLinear:
             self.epochs[groups],
             self.curve[:, groups],
             self.converged[groups],
+            self.states and self.states.take(np.arange(len(self.loss))[groups]),
         )
 
     @property
@@ -117,6 +120,7 @@ class SolvedLinear:
             np.concatenate([part.epochs for part in parts]),
             np.concatenate(curves, axis=1),
             np.concatenate([part.converged for part in parts]),
+            joined_states([part.states for part in parts]),
         )
 
 

@@ -41,6 +41,7 @@ def declaration(name: str, summary: str, labels: frozenset[Label], given: Mappin
         labels=labels,
         hyperparameters=declared(name, given),
         default_epochs=10,
+        needs_scaling=True,
         predicts_arrays=True,
         requires=Requirement("torch", "grouplearn[networks]"),
         cost=NETWORK,

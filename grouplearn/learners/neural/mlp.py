@@ -86,6 +86,7 @@ class Mlp(BatchesLearner, DataParallelLearner):
         hyperparameters=_HYPERPARAMETERS,
         default_epochs=10,
         form="layers",
+        needs_scaling=True,
         cost=MLP,
     )
     #: A kernel runs all batches of a block without the interpreter lock. With 1,000 rows of 32 numbers and 12

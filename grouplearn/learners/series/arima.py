@@ -78,6 +78,7 @@ class Arima(SeriesLearner):
         form="vectors",
         handles_missing=True,
         takes_series=True,
+        one_pass=True,
         chooses_method=True,
         requires=Requirement("statsforecast", "grouplearn[forecast]", _library),
         cost=SeriesCost(Coefficients(0.0, 5e-3, 0.0, 0.0, 1e-8, 2e-1, 1e-5)),

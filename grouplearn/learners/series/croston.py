@@ -58,6 +58,7 @@ class Croston(SeriesLearner):
         form="vectors",
         handles_missing=True,
         takes_series=True,
+        one_pass=True,
         refused={"tsb": "write WITH (variant = 'tsb')"},
         cost=SeriesCost(Coefficients(0.0, 2e-6, 0.0, 0.0, 1e-8, 5e-5, 1e-5)),
     )

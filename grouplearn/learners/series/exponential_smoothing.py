@@ -59,6 +59,7 @@ class ExponentialSmoothing(SeriesLearner):
         form="vectors",
         handles_missing=True,
         takes_series=True,
+        one_pass=True,
         chooses_method=True,
         cost=SeriesCost(Coefficients(0.0, 2e-4, 0.0, 0.0, 1e-8, 1e-3, 1e-5)),
     )

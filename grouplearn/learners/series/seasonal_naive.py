@@ -34,6 +34,7 @@ class SeasonalNaive(SeriesLearner):
         form="vectors",
         handles_missing=True,
         takes_series=True,
+        one_pass=True,
         cost=QUICK,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,8 @@ from typing import ClassVar, cast
 import numpy as np
 
 from grouplearn.data.frequency import Frequency
-from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
+from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack, starts
+from grouplearn.data.tensors import tensor_bytes
 from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.access import SUMS, AccessPattern
 from grouplearn.learners.contract.config import Config, Hyperparameter
@@ -232,8 +234,8 @@ class SeriesLearner(Forecaster, StackLearner):
         cancelled: Callable[[], bool],
     ) -> SolvedVectors:
         """Return the models of every series of a stack, bit for bit as alone; none where ``step`` raises Diverged."""
-        step = np.asarray(stack.x[:, 0], np.float64)
-        batch, _ = SeriesBatch.of_rows(step, stack.y, stack.start, frequency_of(problem))
+        rows = _rows_of(stack)
+        batch, _ = SeriesBatch.of_rows(*rows, frequency_of(problem))
         scale, made, losses, converged = batch.scale(_season(configs[0])), [], [], []
         for config in configs:
             if cancelled():
@@ -246,7 +248,8 @@ class SeriesLearner(Forecaster, StackLearner):
         order = np.arange(len(configs) * batch.n_series).reshape(len(configs), -1).T.ravel()
         tensors = {name: Ragged.joined([each[name] for each in made]).take(order) for name in made[0]}
         loss, ones = np.stack(losses, axis=1), np.ones((batch.n_series, len(configs)), np.int64)
-        return SolvedVectors(tensors, loss, ones, loss[None].copy(), np.stack(converged, axis=1))
+        states = _states_of(*rows) if stack.keeps_sums else None
+        return SolvedVectors(tensors, loss, ones, loss[None].copy(), np.stack(converged, axis=1), states)
 
     def measure(
         self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: SolvedStack, wanted: Collection[str]
@@ -258,6 +261,25 @@ class SeriesLearner(Forecaster, StackLearner):
         each = [self.distribution(x, of * len(configs) + number, models) for number in range(len(configs))]
         sums = sums_of_runs(np.stack(each, axis=1), stack.y, stack.weight, stack.start)
         return FORECASTS.finish(MetricSums(sums), *wanted)
+
+
+def _rows_of(stack: Stack) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Return steps and labels of the rows of each series, and where they begin, with those of earlier rows."""
+    step, y, sizes = np.asarray(stack.x[:, 0], np.float64), stack.y, stack.sizes
+    if stack.before is None:
+        return step, y, stack.start
+    earlier = stack.before["step"]
+    of = np.concatenate([np.repeat(np.arange(stack.n_groups), each) for each in (earlier.shape[1], sizes)])
+    order = np.argsort(of, kind="stable")
+    step, y = np.concatenate([earlier.ravel(), step]), np.concatenate([stack.before["y"].ravel(), y])
+    return step[order], y[order], starts(sizes + earlier.shape[1])
+
+
+def _states_of(step: FloatArray, y: FloatArray, start: IntArray) -> Ragged:
+    """Return the rows of each series as a safetensors file."""
+    ends = itertools.pairwise(start.tolist())
+    files = (tensor_bytes({"step": step[first:last], "y": y[first:last]}) for first, last in ends)
+    return Ragged.of([np.frombuffer(each, np.uint8) for each in files])
 
 
 def state_of(made: Sequence[Mapping[str, Ragged]], losses: Sequence[float]) -> State:

@@ -49,6 +49,7 @@ class Theta(SeriesLearner):
         form="vectors",
         handles_missing=True,
         takes_series=True,
+        one_pass=True,
         chooses_method=True,
         cost=SeriesCost(Coefficients(0.0, 5e-6, 0.0, 0.0, 1e-8, 1e-4, 1e-5)),
     )

@@ -23,6 +23,7 @@ from grouplearn.learners.trees.lightgbm.group_parameters import lightgbm_paramet
 from grouplearn.learners.trees.lightgbm.library import LightGBMError
 from grouplearn.learners.trees.lightgbm.parameters import draws_rows
 from grouplearn.learners.trees.predicting import shares_of_one, with_ties
+from grouplearn.learners.trees.refreshing import EarlierTrees
 from grouplearn.models.label import NUMBER, SEVERAL_CLASSES, TWO_CLASSES
 from grouplearn.models.metrics import metrics
 from grouplearn.models.metrics.deviances import row_losses, with_losses
@@ -121,6 +122,11 @@ class BinnedRows:
                 booster.watch(self.valid_set)
         return booster
 
+    def plain_booster(self, config: Config, further: Mapping[str, Any]) -> Booster:
+        """Return a new booster on the training rows alone, with further parameters."""
+        parameters = lightgbm_parameters(self.problem, config) | {"metric": "None", **further}
+        return Booster.on(self.train_set, parameters)
+
     @contextmanager
     def _scored(self, before: Booster) -> Iterator[None]:
         """Let rows begin with the scores of a booster meanwhile: a new booster copies them."""
@@ -172,14 +178,15 @@ class BinnedRows:
     @property
     def greater_is_better(self) -> bool:
         """Whether larger values of the metric are better."""
-        return metrics.METRICS[self.metric].greater_is_better
+        return metrics.named(self.metric).greater_is_better
 
 
 @dataclass(frozen=True, slots=True)
 class BoostingControl:
     """How a family of configs is boosted: when to stop, where to resume, how to checkpoint.
 
-    ``kept`` are all finished models of the pack; ``config`` is the number of the family's first config.
+    ``kept`` are all finished models of the pack; ``config`` is the number of the family's first config, which ``reached`` a
+    booster. ``before`` is the model that the only config of the family goes on from.
     """
 
     stop: Stop
@@ -187,14 +194,15 @@ class BoostingControl:
     kept: Mapping[int, FinishedModel]
     config: int
     reached: UnfinishedModel | None
+    before: EarlierTrees | None = None
 
     def beginning(self, config: Config) -> UnfinishedModel | None:
         """Return the booster to resume, None to begin."""
-        return self.reached if self.reached and self.reached.config == self.config and _continues(config) else None
+        return self.reached if continues(config) else None
 
     def keep(self, under_way: Callable[[], UnfinishedModel] | None) -> None:
         """Checkpoint what is finished and, if it can be resumed, the current booster."""
-        self.stop.keep(lambda: to_state(self.n_configs, self.kept, under_way() if under_way else None))
+        self.stop.keep(lambda: to_state(self.n_configs, self.kept, [under_way()] if under_way else []))
 
 
 def boost_family(data: BinnedRows, family: Sequence[Config], control: BoostingControl) -> list[FinishedModel]:
@@ -207,10 +215,16 @@ def boost_family(data: BinnedRows, family: Sequence[Config], control: BoostingCo
 
 
 def _boost_longest(data: BinnedRows, family: Sequence[Config], control: BoostingControl) -> list[FinishedModel]:
+    if control.before is not None and control.before.decay is not None:
+        return [_with_new_leaves(data, family[0], control.before)]
     limits, stop = [int(config["num_iterations"]) for config in family], control.stop  # type: ignore[arg-type]
+    if control.before is not None:
+        limits = [control.before.rounds]
     booster, run = _begun(data, family[0], control)
-    keep = control.keep if _continues(family[0]) else lambda _: control.keep(None)
+    keep = control.keep if continues(family[0]) else lambda _: control.keep(None)
     run = _boosted(booster, run, max(limits), family[0], stop, data if data.valid else None, keep, control.config)
+    carries = stop.carries and data.gang is None and continues(family[0])
+    reached = _unfinished(booster, run, control.config) if carries else None
     results = []
     for config, limit in zip(family, limits, strict=True):
         count = min(limit, len(run.trees))
@@ -226,7 +240,8 @@ def _boost_longest(data: BinnedRows, family: Sequence[Config], control: Boosting
         if is_forest(config) and stumps.has_some(text):
             text = stumps.with_beginnings(text, data.beginnings(config))
             curve = curve and data.curve(text, count) + curve[count:]
-        results.append(FinishedModel(text, count, tuple(curve), whole))
+        later = reached if limit >= len(run.trees) else None
+        results.append(FinishedModel(text, count, tuple(curve), whole, later))
     return results
 
 
@@ -246,11 +261,22 @@ class _Boosting:
 def _begun(data: BinnedRows, config: Config, control: BoostingControl) -> tuple[Booster, _Boosting]:
     """Return a family's booster and its rounds so far: those of a checkpoint, if it can be resumed."""
     reached = control.beginning(config)
-    if reached is not None:
+    if reached is not None and data.gang is None:
         booster = data.booster(config, reached.text)
         if scores_digest(booster) == reached.scores:
             return booster, _Boosting(list(reached.trees), list(reached.curve), list(reached.best))
-    return data.booster(config), _Boosting([], [], [])
+    return data.booster(config, None if control.before is None else control.before.text), _Boosting([], [], [])
+
+
+def _with_new_leaves(data: BinnedRows, config: Config, before: EarlierTrees) -> FinishedModel:
+    """Return a model with leaf values renewed by the rows."""
+    old = Booster.of_text(before.text.encode())
+    blocks = [block.read().x for block in data.train_rows.blocks()]
+    leaves = np.concatenate([old.leaves(x) for x in blocks])
+    booster = data.plain_booster(config, {"refit_decay_rate": before.decay})
+    booster.merge(old)
+    booster.refit(leaves)
+    return FinishedModel(booster.to_text(), old.iterations, ())
 
 
 def _boosted(
@@ -268,18 +294,12 @@ def _boosted(
     record = max((merit for merit in merits if merit == merit), default=-math.inf)
     may_recover = is_random(config)
 
-    def under_way() -> UnfinishedModel:
-        text = booster.to_text()
-        return UnfinishedModel(
-            number, text, tuple(run.trees), tuple(run.curve), tuple(run.best), scores_digest(booster)
-        )
-
     begun = len(run.trees)
     for count in range(begun + 1, rounds + 1):
         if stop.cancelled():
             raise Interrupted
         if count > begun + 1 and keep is not None:
-            keep(under_way)
+            keep(lambda: _unfinished(booster, run, number))
         if run.trees and stop.expired():
             return replace(run, expired=True)
         stalled = booster.update()
@@ -297,7 +317,12 @@ def _boosted(
     return run
 
 
-def _continues(config: Config) -> bool:
+def _unfinished(booster: Booster, run: _Boosting, config: int) -> UnfinishedModel:
+    scores = scores_digest(booster)
+    return UnfinishedModel(config, booster.to_text(), tuple(run.trees), tuple(run.curve), tuple(run.best), scores)
+
+
+def continues(config: Config) -> bool:
     """Whether a booster continues from its trees as if it had never stopped.
 
     That excludes random draws, reweighted trees, costs that depend on earlier trees, and linear trees, whose predictions in

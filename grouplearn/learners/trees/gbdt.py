@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,12 +16,12 @@ from grouplearn.learners.contract.config import Config, Conflict, Value
 from grouplearn.learners.contract.control import Boosted, Diverged, Gang, Interrupted, Stop
 from grouplearn.learners.contract.learner import Declaration
 from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.refreshing import Continuation
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.stacks import BoostedStackLearner, HeldOut
 from grouplearn.learners.gang_sockets import NoGang
-from grouplearn.learners.trees import stack_boosting
-from grouplearn.learners.trees.boosting import BinnedRows, BoostingControl, boost_family
-from grouplearn.learners.trees.checkpoint import from_state
+from grouplearn.learners.trees import checkpoint, stack_boosting
+from grouplearn.learners.trees.boosting import BinnedRows, BoostingControl, boost_family, continues
 from grouplearn.learners.trees.cost import COST
 from grouplearn.learners.trees.gang import network
 from grouplearn.learners.trees.lightgbm import model_text as gbdt_text
@@ -36,6 +38,7 @@ from grouplearn.learners.trees.lightgbm.parameters import (
 )
 from grouplearn.learners.trees.lightgbm.refused_parameters import REFUSED
 from grouplearn.learners.trees.predicting import TextCache, TextScores, predicted, predicted_in_training
+from grouplearn.learners.trees.refreshing import earlier_trees, state_before
 from grouplearn.learners.trees.stack_boosting import SolvedTrees, StackBooster
 from grouplearn.models.label import LABELLED, Label
 from grouplearn.models.metrics.metrics import family_of
@@ -60,6 +63,7 @@ class Gbdt(BoostedStackLearner):
     bytes.
     """
 
+    objective_name: ClassVar[str] = "objective"
     declaration = Declaration(
         name="gbdt",
         summary="Gradient boosted decision trees (LightGBM)",
@@ -69,10 +73,12 @@ class Gbdt(BoostedStackLearner):
         handles_missing=True,
         handles_sparse=True,
         draws=True,
+        rounds="num_iterations",
         refused=REFUSED,
         requires=Requirement("lightgbm", "grouplearn[gbdt]", library),
         cost=COST,
     )
+    refresh_ways: ClassVar[tuple[str, ...]] = ("add", "leaves")
 
     def pack_key(self, config: Config) -> tuple[Value, ...]:
         """Configs that bin features in the same way share the binned rows."""
@@ -103,8 +109,9 @@ class Gbdt(BoostedStackLearner):
         """Return whether the objective is for classes; None without one."""
         return gbdt_objectives.classifies(config)
 
-    def default_metric(self, config: Config) -> str | None:
+    def default_metric(self, config: Config, classes: bool) -> str | None:
         """Return the metric of the objective, None for the label's default."""
+        del classes
         objective = gbdt_objectives.of_config(config)
         return None if objective is None else objective.metric
 
@@ -113,7 +120,7 @@ class Gbdt(BoostedStackLearner):
         config = self.filled(config)
         if any(config[name] != DEFAULTS[name] for name in ("reg_sqrt", "is_unbalance", "scale_pos_weight")):
             return None
-        return self.default_metric(config) or family_of(label).default
+        return self.default_metric(config, label.has_classes) or family_of(label).default
 
     def constant_model_notes(self, config: Config, n_rows: str) -> Sequence[tuple[str, str]]:
         """Return a note on trees without a split; LightGBM puts values of at least ``min_data_in_bin`` rows into one bin."""
@@ -147,6 +154,13 @@ class Gbdt(BoostedStackLearner):
         del problem, configs, state
         return True
 
+    def continued(
+        self, problem: Problem, configs: Sequence[Config], models: Sequence[Artifact], how: Continuation
+    ) -> State:
+        """Return the state in which configs go on from these models; see ``refreshing``."""
+        del problem
+        return state_before([self.filled(config) for config in configs], models, how)
+
     def boost(
         self,
         problem: Problem,
@@ -168,17 +182,18 @@ class Gbdt(BoostedStackLearner):
             _check(problem, config, shard.n_rows, gang)
         for config in {config["objective"]: config for config in filled}.values():
             gbdt_objectives.check_labels(config, shard.label_runs())
-        found, under_way = from_state(
+        found, under_way = checkpoint.from_state(
             state, lambda text: self.validation_error(problem, Artifact("lightgbm", text=text)) is None
         )
-        kept = {index: each for index, each in found.items() if each.whole}
+        kept, before = {index: each for index, each in found.items() if each.whole}, earlier_trees(state)
         with _network(gang):
             for binned_alike in _grouped(
                 filled, self.pack_key, (each for each in range(len(configs)) if each not in kept)
             ):
                 data = BinnedRows(problem, filled[binned_alike[0]], shard, valid, stop, gang)
                 for family in _grouped(filled, _family, binned_alike):
-                    control = BoostingControl(stop, len(configs), kept, family[0], under_way)
+                    reached, earlier = under_way.get(family[0]), before.get(family[0])
+                    control = BoostingControl(stop, len(configs), kept, family[0], reached, earlier)
                     members = [filled[index] for index in family]
                     kept.update(zip(family, boost_family(data, members, control), strict=True))
                     control.keep(None)
@@ -188,7 +203,20 @@ class Gbdt(BoostedStackLearner):
         in_order = [kept[index] for index in range(len(configs))]
         done = np.array([result.whole for result in in_order])
         boosted = Boosted(tuple(r.rounds for r in in_order), tuple(r.curve for r in in_order))
-        return State(tensors, done), boosted
+        boosters = [replace(r.reached, config=index) for index, r in enumerate(in_order) if r.reached]
+        return State(tensors | checkpoint.to_state(len(configs), {}, boosters).tensors, done), boosted
+
+    def trial_state(self, state: State, index: int) -> State | None:
+        """Return the booster of a config, from which it gets more rounds."""
+        return checkpoint.of_config(state, index)
+
+    def pack_state(self, states: Sequence[State]) -> State:
+        """Return the boosters of several configs."""
+        return checkpoint.of_pack(states)
+
+    def continues(self, config: Config) -> bool:
+        """Return whether trees of later rounds follow from those of earlier ones alone."""
+        return continues(self.filled(config))
 
     def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
         """Return whether there are features: together, Python has nothing to do between two LightGBM calls."""

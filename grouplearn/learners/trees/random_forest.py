@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value
 from grouplearn.learners.trees.gbdt import Gbdt
@@ -48,6 +49,8 @@ class RandomForest(Gbdt):
         },
         hyperparameters=tuple(_of_forests(each) for each in HYPERPARAMETERS if each.name not in _OF_BOOSTING),
     )
+
+    refresh_ways: ClassVar[tuple[str, ...]] = ()
 
     def filled(self, config: Config) -> dict[str, Value]:
         """Return the config completed by the defaults of forests."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -12,49 +12,28 @@ import numpy as np
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.kernels.clusters import clustering as kernel
 from grouplearn.kernels.clusters import distances
-from grouplearn.kernels.library import RowRuns
-from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.access import SUMS, AccessPattern
-from grouplearn.learners.contract.config import Config, Hyperparameter
+from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged
-from grouplearn.learners.contract.learner import Declaration, Vector, VectorLearner
+from grouplearn.learners.contract.learner import Declaration
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.stacks import SolvedStack, StackLearner
 from grouplearn.learners.unsupervised import lloyd
+from grouplearn.learners.unsupervised.centroids import N_INIT, TOLERANCE, CentroidLearner, K
 from grouplearn.learners.unsupervised.cost import CLUSTERS
+from grouplearn.learners.unsupervised.one_pass.coreset import CoresetKMeans
+from grouplearn.learners.unsupervised.one_pass.facility_location import FacilityKMeans
 from grouplearn.learners.unsupervised.solved import SolvedVectors
-from grouplearn.models.label import CLUSTERING, Label
-from grouplearn.models.metrics.metrics import MetricSums
+from grouplearn.models.label import CLUSTERING
 from grouplearn.models.outputs.clusters import Clusters
 from grouplearn.models.state import Artifact, State, Tensors
 
-_MOST_CLUSTERS, _MOST_STARTS = 100_000, 1_000
 #: More passes than any statement allows.
 _MOST_PASSES = 1 << 40
-K = Hyperparameter("k", "int", 8, "number of clusters", "Lloyd 1982", low=1, high=_MOST_CLUSTERS)
-N_INIT = Hyperparameter(
-    "n_init",
-    "int",
-    lloyd.DEFAULT_N_INIT,
-    "number of starts from different seeds; the one with the least inertia is kept",
-    "Arthur & Vassilvitskii 2007",
-    low=1,
-    high=_MOST_STARTS,
-)
-TOLERANCE = Hyperparameter(
-    "tolerance",
-    "float",
-    1e-4,
-    "a start ends when the squared moves of its centroids sum to no more than this share of the features' mean variance; "
-    "0: when no row changes its cluster",
-    "scikit-learn's tol",
-    low=0.0,
-)
 #: A block has fewer rows than this, and its first row's number is a multiple of it, whatever the block size.
 _BLOCK = 1 << 32
 
 
-class KMeans(StackLearner, VectorLearner):
+class KMeans(CentroidLearner):
     """Minimises the inertia Σ wᵢ·min_c ‖xᵢ − c‖² over k centroids by Lloyd's algorithm from greedy k-means++ seeds.
 
     The first pass samples at most 8,192 rows of a group, chooses seeds among them, and moves the centroids by them once;
@@ -69,8 +48,11 @@ class KMeans(StackLearner, VectorLearner):
         hyperparameters=(K, N_INIT, TOLERANCE),
         default_epochs=lloyd.DEFAULT_EPOCHS,
         form="vectors",
+        needs_scaling=True,
         draws=True,
         cost=CLUSTERS,
+        solver="lloyd",
+        further_ways=(CoresetKMeans(), FacilityKMeans()),
     )
     #: A pass over a block compares its rows with tens of centroids without the interpreter lock.
     access: ClassVar[AccessPattern] = replace(SUMS, threaded_from=4_000.0)
@@ -130,18 +112,6 @@ class KMeans(StackLearner, VectorLearner):
         """Return the models of every config on every group of a stack, bit for bit as by steps over their blocks."""
         return lloyd.solve(_plan(problem, configs), stack, problem.epochs, report, cancelled)
 
-    def measure(
-        self, problem: Problem, configs: Sequence[Config], stack: Stack, solved: SolvedStack, wanted: Collection[str]
-    ) -> dict[str, FloatArray]:
-        """Return the metrics of solved models on rows of the same groups; see ``stacks.GatheringLearner``."""
-        del problem, configs
-        centroids = solved.tensors()["centroids"]
-        sums = distances.of_groups(stack.x, stack.weight, stack.start, (centroids.values, centroids.start))
-        finished = Clusters.metrics.finish(
-            MetricSums({**sums._asdict(), "clustered": sums.clustered[:, None]}), *wanted
-        )
-        return {name: finished[name] for name in wanted}
-
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return cluster, distance, and distance to the second nearest centroid, (n, n_configs, 3)."""
         centroids = _finished(problem, configs, state).tensors["centroids"]
@@ -150,39 +120,6 @@ class KMeans(StackLearner, VectorLearner):
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
         """Return ``centroids`` (k, d), ``weight`` and ``rows`` (k,) of config ``index``, for clusters with rows."""
         return Artifact("tensors", _finished(problem, configs, state).model(index))
-
-    def score(self, label: Label, artifact: Artifact, x: Matrix) -> FloatArray:
-        """Return cluster, distance, and distance to the second nearest centroid, (n, 3)."""
-        del label
-        centroids = artifact.tensors["centroids"]
-        return distances.scores(np.asarray(x), centroids, np.array([0, len(centroids)]))[:, 0]
-
-    def score_runs(
-        self, label: Label, artifacts: Sequence[Artifact]
-    ) -> Callable[[FloatArray, RowRuns], FloatArray] | None:
-        """Return ``score`` by one kernel."""
-        del label
-        if not artifacts:
-            return None
-        centroids = Ragged.of([artifact.tensors["centroids"] for artifact in artifacts])
-        return lambda x, runs: distances.score_runs(x, centroids.values, centroids.start, runs)
-
-    def validation_error(self, problem: Problem, artifact: Artifact) -> str | None:
-        """Return how the tensors differ from valid centroids of such a group."""
-        names = {"centroids", "weight", "rows"}
-        if artifact.format != "tensors" or artifact.tensors.keys() != names:
-            return "its tensors are not those of centroids"
-        centroids = artifact.tensors["centroids"]
-        if centroids.dtype != np.float64 or centroids.shape[1:] != (problem.n_features,) or not len(centroids):
-            return f"its centroids are {centroids.dtype}{list(centroids.shape)}, with {problem.n_features} features"
-        if any(artifact.tensors[name].shape != (len(centroids),) for name in ("weight", "rows")):
-            return "a centroid has no weight or no number of rows"
-        return None if np.isfinite(centroids).all() else "a centroid is not finite"
-
-    def vectors(self, artifact: Artifact) -> list[Vector]:
-        """Return the centroids, numbered from 1, with their numbers of training rows."""
-        pairs = zip(artifact.tensors["centroids"], artifact.tensors["rows"].tolist(), strict=True)
-        return [Vector("centroid", number, centroid, rows) for number, (centroid, rows) in enumerate(pairs, start=1)]
 
 
 def _plan(problem: Problem, configs: Sequence[Config]) -> kernel.ClusteringPlan:

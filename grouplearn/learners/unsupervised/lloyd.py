@@ -42,8 +42,11 @@ from grouplearn.learners.contract.control import Diverged, Interrupted
 from grouplearn.learners.unsupervised.solved import SolvedVectors
 from grouplearn.models.state import Tensors
 
-#: Default for the most passes of a start, and for the number of starts.
-DEFAULT_EPOCHS, DEFAULT_N_INIT = 300, 3
+#: Default for the most passes of a start.
+DEFAULT_EPOCHS = 300
+NO_WEIGHT = "no row has a weight above 0"
+#: Why there is no model of a group whose rows seemed to be in order.
+NOTHING_TO_SUM = f"{NO_WEIGHT}, or the sums over rows overflow; scale features, with zscore for example"
 #: A group that needs more passes than this trains alone, pass by pass.
 _MOST_IN_ONE_CALL = 1_024
 #: The least difference whose square has full precision.
@@ -57,24 +60,29 @@ def begin(plan: ClusteringPlan, seed: int, survey: Tensors) -> Tensors:
     """
     values, weights = survey["values"], survey["weights"]
     if not len(weights):
-        raise Diverged("no row has a weight above 0")
-    with np.errstate(over="ignore"):
-        apart = survey["high"] - survey["low"]
-    if is_tiny(apart):
-        raise Diverged(
-            "the features differ by less than 1e-150, whose squares are 0; scale them, with zscore for example"
-        )
+        raise Diverged(NO_WEIGHT)
+    check_apart(survey["low"], survey["high"])
     begun = plan.begin(survey, seed)
-    if begun["scale"][0] == 0:
-        column = int(np.argmax(apart))
-        raise Diverged(
-            f"the differences within feature column {column + 1} overflow; scale it, with zscore for example", column
-        )
     after = dict(plan.step(begun, plan.sums(begun, values, weights, 0)))
     if len(weights) >= plan.sampled:
         rests = (after["phase"] == kernel.LAST_LOOK) | (after["phase"] == kernel.CONVERGED)
         after["phase"] = np.where(rests, kernel.MOVING, after["phase"])
     return after
+
+
+def check_apart(low: FloatArray, high: FloatArray) -> None:
+    """Raise Diverged if the squared differences between rows whose features (d,) have these ranges overflow or vanish."""
+    with np.errstate(over="ignore"):
+        apart = high - low
+    if is_tiny(apart):
+        raise Diverged(
+            "the features differ by less than 1e-150, whose squares are 0; scale them, with zscore for example"
+        )
+    if np.isinf(apart).any():
+        column = int(np.argmax(apart))
+        raise Diverged(
+            f"the differences within feature column {column + 1} overflow; scale it, with zscore for example", column
+        )
 
 
 def is_tiny(apart: FloatArray) -> npt.NDArray[np.bool_]:
@@ -136,9 +144,7 @@ class FinishedClusters:
     def model(self, config: int) -> dict[str, FloatArray]:
         """Return the tensors of one config; raises Diverged if it has failed."""
         if self.found.phase[0, config] == kernel.FAILED:
-            raise Diverged(
-                "no row has a weight above 0, or the sums over rows overflow; scale features, with zscore for example"
-            )
+            raise Diverged(NOTHING_TO_SUM)
         return {name: each[config] for name, each in self.tensors.items()}
 
 

@@ -16,13 +16,15 @@ from grouplearn.learners.contract.stacks import Drawn, drawn
 
 @dataclass(frozen=True, slots=True)
 class SolvedVectors:
-    """The finished models of a stack, G groups with the same C configs: their tensors by name; see ``stacks.SolvedStack``."""
+    """The finished models of a stack, G groups with the same C configs: their tensors by name; see
+    ``stacks.SolvedStack``. ``states`` (G,) are the sums over their rows, where they are kept."""
 
     found: Mapping[str, Ragged]
     loss: FloatArray
     epochs: npt.NDArray[np.int64]
     curve: FloatArray
     converged: npt.NDArray[np.bool_]
+    states: Ragged | None = None
 
     @property
     def sound(self) -> npt.NDArray[np.bool_]:
@@ -38,6 +40,7 @@ class SolvedVectors:
             self.epochs[groups],
             self.curve[:, groups],
             self.converged[groups],
+            self.states and self.states.take(np.arange(len(self.loss))[groups]),
         )
 
     @property

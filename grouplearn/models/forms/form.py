@@ -8,20 +8,23 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from grouplearn.data.encoding.encoder import FittedItem, NoForm, OnnxGraph
 from grouplearn.data.encoding.registry import encoder_of
+from grouplearn.data.shard import Matrix
 from grouplearn.kernels.scoring import LANES, LinearModels
 from grouplearn.kernels.scoring import Link as KernelLink
 from grouplearn.kernels.trees import Forests
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Problem
+from grouplearn.models.calibration import Calibration
 from grouplearn.models.definition import ROW, ModelDefinition
 from grouplearn.models.forms.routed import GROUP, SHOWN, Extra, PredictedRows, threshold_sql
 from grouplearn.models.outputs.link import Link
 from grouplearn.models.outputs.output import SelectsRows
-from grouplearn.models.state import Artifact
+from grouplearn.models.state import Artifact, FloatArray
 from grouplearn.sqltext import identifier, literal
 
 #: Why only linear models have SQL for lists.
@@ -32,7 +35,7 @@ Checks = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class GroupModel:
-    """A group's predicting model: its encoders, its classes, and the artifact."""
+    """A group's predicting model: its encoders, its classes, the artifact, the number of its config, and the threshold."""
 
     id: int
     level: int
@@ -40,6 +43,9 @@ class GroupModel:
     fitted: tuple[FittedItem, ...]
     classes: tuple[int, ...]
     artifact: Artifact
+    config: int
+    threshold: float = 0.5
+    calibration: Calibration | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,18 @@ class Best:
     group: int
     fitted: Sequence[FittedItem]
     artifact: Artifact
+
+
+IntArray = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Contributions:
+    """What each of M items adds to the score of rows: ``added`` (n, M) to the ``baseline`` (n,), by a method."""
+
+    added: FloatArray
+    baseline: FloatArray
+    method: str
 
 
 class SqlForm(ABC):
@@ -70,6 +88,10 @@ class SqlForm(ABC):
     def select(self, rows: PredictedRows) -> str:
         """Return the SELECT of rows with the output's columns and ``model_level``."""
 
+    def explained(self, rows: PredictedRows) -> str | None:  # noqa: ARG002 - some have it
+        """Return the query of what each item adds to the score of each row; None if only our function knows it."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class FunctionSql(SqlForm):
@@ -88,6 +110,10 @@ def function_select(definition: ModelDefinition, call: str, relation: str, extra
     inner = f"SELECT {columns}, {call} AS __grouplearn_p FROM {relation} AS {ROW}"
     predicted = "__grouplearn_p"
     shown = definition.output.columns(predicted, threshold_sql(definition, extras), judged=bool(extras))
+    if definition.threshold_metric:  # without a threshold given, the function knows that of the group
+        by_given, *others = shown
+        own = f"CAST({predicted}.prediction AS {definition.label_type})"
+        shown = [f"coalesce({by_given.removesuffix(' AS prediction')}, {own}) AS prediction", *others]
     head = [f"{predicted}.group_id AS {GROUP}", *(identifier(extra.name) for extra in extras)] if extras else [SHOWN]
     return f"SELECT {', '.join([*head, *shown])}, {predicted}.model_level AS model_level FROM ({inner})"
 
@@ -155,6 +181,8 @@ class Form:
     handles_missing: ClassVar[bool] = False
     #: Models are one weight per feature column and output, and an intercept, which are stored as numbers.
     has_one_weight_per_column: ClassVar[bool] = False
+    #: Rows are explained by what features were like in training, and not in SQL.
+    explains_by_means: ClassVar[bool] = True
     #: A model in training has numbers for each feature column, and may not fit into memory.
     grows_with_columns: ClassVar[bool] = False
 
@@ -192,13 +220,29 @@ class Form:
         del definition, groups, layout
         return None
 
+    def contributions(
+        self, definition: ModelDefinition, group: GroupModel, x: Matrix, chosen: IntArray, item: IntArray
+    ) -> Contributions | None:
+        """Return what each item adds to the ``chosen`` score (n,) of rows (n, d) of a group; None if only scores can tell.
+
+        ``item`` (d,) says to which item a column belongs.
+        """
+        del definition, group, x, chosen, item
+        return None
+
+    def raw_scores(self, group: GroupModel, x: FloatArray) -> FloatArray | None:
+        """Return the scores (n, K) of rows (n, d) before the link; None if only predictions are known."""
+        del group, x
+        return None
+
     def without_onnx(self, definition: ModelDefinition) -> str | None:
         """Return why a model has no ONNX graph, None if it has."""
         return "it predicts arrays" if definition.label_length else None
 
-    def link(self, definition: ModelDefinition, artifact: Artifact) -> Link:  # noqa: ARG002 - trees have their own
-        """Return the link of a model's scores."""
-        return min(registry.links(definition.learner, definition.configs, definition.label))
+    def link(self, definition: ModelDefinition, group: GroupModel) -> Link:
+        """Return the link of the scores of a group's model."""
+        own = definition.configs[group.config : group.config + 1]
+        return min(registry.links(definition.learner, own, definition.label))
 
     def onnx_scores(self, graph: OnnxGraph, definition: ModelDefinition, group: GroupModel, x: str) -> str:
         """Add the scores (rows, k) of a group's model for features ``x``; raises NoForm if it has none."""
@@ -208,6 +252,9 @@ class Form:
 
 class FormWithSql(Form, ABC):
     """A form whose models predict in SQL, unless their output, their items or their size forbid it."""
+
+    #: Configurations whose scores have different links may be in one model.
+    mixes_links: ClassVar[bool] = False
 
     def prediction(self, definition: ModelDefinition, best: Sequence[Best]) -> Prediction:
         """Return how a model will predict whose groups have these best models."""
@@ -224,7 +271,7 @@ class FormWithSql(Form, ABC):
         if not isinstance(definition.output, SelectsRows):
             named = " and ".join(definition.output.shown)
             return "it predicts arrays" if definition.label_length else f"SQL has no form of {named}"
-        if len(registry.links(definition.learner, definition.configs, definition.label)) > 1:
+        if not self.mixes_links and len(registry.links(definition.learner, definition.configs, definition.label)) > 1:
             return "its configurations have objectives on different scales"
         return OF_LISTS if takes_lists(definition) else ""
 

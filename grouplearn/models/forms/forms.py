@@ -11,7 +11,7 @@ from grouplearn.learners.contract.problem import Problem
 from grouplearn.models.definition import ModelDefinition
 from grouplearn.models.forms.form import Form
 from grouplearn.models.forms.layers import Layers
-from grouplearn.models.forms.linear import Linear
+from grouplearn.models.forms.linear.linear import Linear
 from grouplearn.models.forms.own import OwnTensors
 from grouplearn.models.forms.trees.trees import Trees
 from grouplearn.models.forms.vectors import Vectors

@@ -6,10 +6,12 @@ lists. Many are one list with few expressions, as DuckDB's planning time grows f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from grouplearn.data.arrays import BYTE_SCALE
+from grouplearn.data.encoding.categories.bins import bin_sql
+from grouplearn.data.encoding.categories.category import NULL
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.models.definition import ItemColumn, ModelDefinition
 from grouplearn.models.forms.routed import (
@@ -48,15 +50,16 @@ def encoders_sql(definition: ModelDefinition, finite: bool, groups: str = "") ->
     ``groups`` qualifies the columns of the groups.
     """
     numeric = [number for number, entry in enumerate(definition.items) if entry.item.kind == "numeric"]
+    bins = [*_bins(definition, groups), *_others(definition, groups)]
     if not listed(definition):
-        return [
+        return bins + [
             f"{groups}{values}[{number + 1}] AS {_parameter(values, number)}"
             for number in numeric
             for values, needed in _NEEDED.items()
             if needed(definition.items[number])
         ]
     places = [number + 1 for number in numeric]
-    columns = []
+    columns = bins
     if _any(definition, "fills"):
         fills = _chosen(f"{groups}fills", places)
         fills = f"list_transform({fills}, lambda v: coalesce(v, {_NAN}))" if finite else fills
@@ -64,6 +67,22 @@ def encoders_sql(definition: ModelDefinition, finite: bool, groups: str = "") ->
     if _any(definition, "centers"):
         columns += [f"{_chosen(groups + name, places)} AS {_parameter(name)}" for name in ("centers", "scales")]
     return columns
+
+
+def _bins(definition: ModelDefinition, groups: str) -> Iterator[str]:
+    """Yield the columns of a group with the lower ends of the bins of each item that has some, as texts and as numbers."""
+    for number, entry in enumerate(definition.items):
+        if entry.item.kind == "binned":
+            texts = f"list_filter({groups}categories[{number + 1}], lambda text: text <> {literal(NULL)})"
+            yield f"{texts} AS {_parameter('bins', number)}"
+            yield f"CAST({texts} AS DOUBLE[]) AS {_parameter('ends', number)}"
+
+
+def _others(definition: ModelDefinition, groups: str) -> Iterator[str]:
+    """Yield the columns of a group with the encodings of texts that it does not list."""
+    for number, entry in enumerate(definition.items):
+        if encoder_of(entry.item).learns_labels:
+            yield f"{groups}fills[{number + 1}] AS {_parameter('others', number)}"
 
 
 def _parameter(values: str, number: int | None = None) -> str:
@@ -115,10 +134,34 @@ def encoded_cte(definition: ModelDefinition, finite: bool) -> str:
         ]
     else:
         encoded = [f"{_encoded_list(definition, finite)} AS {_ENCODED_NUMBERS}"]
+    replaced, joins = _placed(definition)
+    row = f"r.* REPLACE ({', '.join(replaced)})" if replaced else "r.*"
     return (
-        f"{ENCODED} AS (SELECT {', '.join(['r.*', 'p.*', *encoded])} FROM {ROUTED} AS r"
-        f" LEFT JOIN {PARAMETERS} AS p ON p.__grouplearn_id = r.{GROUP})"
+        f"{ENCODED} AS (SELECT {', '.join([row, 'p.*', *encoded])} FROM {ROUTED} AS r"
+        f" LEFT JOIN {PARAMETERS} AS p ON p.__grouplearn_id = r.{GROUP} {' '.join(joins)})"
     )
+
+
+def _placed(definition: ModelDefinition) -> tuple[list[str], list[str]]:
+    """Return the columns of items in which a number becomes the text of its bin, a text its encoding, or a text that the row's
+    group does not list the one that stands for all such; and the joins with the texts that it lists."""
+    replaced, joins = [], []
+    for number, entry in enumerate(definition.items):
+        encoder, value, known = encoder_of(entry.item), f"r.{item_alias(number)}", f"c{number}"
+        if entry.item.kind == "binned":
+            ends, bins = (f"p.{_parameter(name, number)}" for name in ("ends", "bins"))
+            replaced.append(f"{bin_sql(entry.item, value, ends, bins)} AS {item_alias(number)}")
+        elif encoder.learns_labels:
+            columns = f"unnest(categories[{number + 1}]) AS value, unnest(category_values[{number + 1}]) AS number"
+            on = f"{known}.group_id = r.{GROUP} AND {known}.value = {value}"
+            joins.append(f"LEFT JOIN (SELECT group_id, {columns} FROM {BEST}) AS {known} ON {on}")
+            replaced.append(f"coalesce({known}.number, p.{_parameter('others', number)}) AS {item_alias(number)}")
+        elif (rest := encoder.rest(entry.item)) is not None:
+            listed = f"SELECT group_id, unnest(categories[{number + 1}]) AS value FROM {BEST}"
+            joins.append(f"LEFT JOIN ({listed}) AS {known} ON {known}.group_id = r.{GROUP} AND {known}.value = {value}")
+            other = f"CASE WHEN {value} IS NOT NULL THEN coalesce({known}.value, {literal(rest)}) END"
+            replaced.append(f"{other} AS {item_alias(number)}")
+    return replaced, joins
 
 
 def _encoded_alias(number: int) -> str:
@@ -193,10 +236,10 @@ def _not_null(sql: str) -> str:
 
 def value_sql(definition: ModelDefinition, number: int) -> str:
     """Return an item's value in a row ``r``, possibly NULL; not for arrays, nor for numbers if they are ``listed``."""
-    kind = definition.items[number].item.kind
-    if kind == "numeric":
+    entry = definition.items[number]
+    if entry.item.kind == "numeric":
         return f"r.{_encoded_alias(number)}"
-    return f"j{number}.position" if kind == "category" else f"r.{item_alias(number)}"
+    return f"j{number}.position" if is_looked_up(entry) else f"r.{item_alias(number)}"
 
 
 def _array_values(definition: ModelDefinition, number: int, finite: bool) -> str:
@@ -241,6 +284,11 @@ def array_sql(definition: ModelDefinition, number: int) -> str:
         f'model "{definition.name}" takes {length:,} values of "{entry.item.name}", and a row has another number'
     )
     return f"CASE WHEN len({values}) <> {length} THEN error({told}) ELSE {values} END"
+
+
+def is_looked_up(entry: ItemColumn) -> bool:
+    """Return whether an item is a category, whose place in its group's list is looked up."""
+    return entry.item.kind in ("category", "binned")
 
 
 def is_number(entry: ItemColumn) -> bool:

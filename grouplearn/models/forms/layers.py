@@ -53,6 +53,8 @@ from grouplearn.models.forms.routed import (
     sortable_row,
     sum_sql,
 )
+from grouplearn.models.label import NUMBER
+from grouplearn.models.state import FloatArray
 from grouplearn.sqltext import literal
 
 _LAYERS = "__grouplearn_layers"
@@ -194,14 +196,15 @@ _BELOW = _polynomial(
     )
 )
 _FRACTION = "(abs(v) + 1 / (abs(v) + 2 / (abs(v) + 3 / (abs(v) + 4 / (abs(v) + 0.65)))))"
-_TAIL = (
-    "exp(-v * v / 2) * CASE WHEN abs(v) > 37 THEN 0"
-    f" WHEN abs(v) < 7.07106781186547 THEN {_ABOVE} / {_BELOW} ELSE 1 / ({_FRACTION} * 2.506628274631) END"
+_POWER = "exp(-v * v / 2)"  # outside CASE some databases would compute it, and refuse, where it is too small
+NORMAL_TAIL = (
+    f"CASE WHEN abs(v) > 37 THEN 0 WHEN abs(v) < 7.07106781186547 THEN {_POWER} * ({_ABOVE} / {_BELOW})"
+    f" ELSE {_POWER} * (1 / ({_FRACTION} * 2.506628274631)) END"
 )
 _ACTIVATIONS = {
     "relu": "greatest(v, 0)",
     "tanh": "tanh(v)",
-    "gelu": f"v * CASE WHEN v > 0 THEN 1 - {_TAIL} ELSE {_TAIL} END",
+    "gelu": f"v * CASE WHEN v > 0 THEN 1 - {NORMAL_TAIL} ELSE {NORMAL_TAIL} END",
     "sigmoid": "1 / (1 + exp(-v))",
 }
 
@@ -228,7 +231,7 @@ class LayersSql(SqlForm):
             encoded_cte(definition, finite=True),
             _scored(definition, self.depth),
         ]
-        return f"WITH {', '.join(ctes)} {linked(definition, rows.extras)}"
+        return f"WITH {', '.join(ctes)} {linked(rows)}"
 
 
 class Layers(FormWithSql):
@@ -291,6 +294,10 @@ class Layers(FormWithSql):
                 ),
             }
         }
+
+    def raw_scores(self, group: GroupModel, x: FloatArray) -> FloatArray:
+        """Return the last layer's units."""
+        return Networks.of(group.artifact).predict(NUMBER, x)[:, 0]
 
     def onnx_scores(self, graph: OnnxGraph, definition: ModelDefinition, group: GroupModel, x: str) -> str:
         """Add layer after layer."""

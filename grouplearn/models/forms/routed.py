@@ -9,14 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from grouplearn.data.encoding.types import exactly, is_nested, uncollated
+from grouplearn.data.encoding.types import as_text_of, exactly, is_nested, uncollated
 from grouplearn.learners import registry
+from grouplearn.models.calibration import calibrated_sql
 from grouplearn.models.definition import ROW, ItemColumn, KeyColumn, ModelDefinition
 from grouplearn.models.outputs.link import Link
 from grouplearn.models.outputs.output import Scored, SelectsRows
 from grouplearn.sqltext import identifier, literal
 
-_ROWS, BEST, ROUTED, PARAMETERS, ENCODED, SCORED = (
+_THRESHOLD = "__grouplearn_threshold"
+ROWS, BEST, ROUTED, PARAMETERS, ENCODED, SCORED = (
     f"__grouplearn_{part}" for part in ("rows", "best", "routed", "parameters", "encoded", "scored")
 )
 #: Level of a row's group.
@@ -76,6 +78,15 @@ class PredictedRows(ModelTables):
     extras: Sequence[Extra] = ()
 
 
+def label_sql(definition: ModelDefinition) -> str:
+    """Return the SQL of the label: a number, or a class as text, also for values that are none of its type. NULL if there
+    is none."""
+    if not definition.label.has_classes:
+        return f"CAST(({definition.target_sql}\n) AS DOUBLE)" if definition.label.is_number else "NULL"
+    known = (definition.target_sql or "").join(as_text_of(definition.label_type or ""))
+    return uncollated(f"coalesce({known}, CAST(({definition.target_sql}\n) AS VARCHAR))", "VARCHAR")
+
+
 def level_names(definition: ModelDefinition) -> tuple[str, ...]:
     """Return the texts of ``model_level`` per grouping set: ``carrier, dest``, ``carrier``, ``()``."""
     return tuple(", ".join(definition.keys[key].name for key in keys) or "()" for keys in definition.sets)
@@ -123,7 +134,7 @@ def rows_cte(
         *(f"({extra.sql}\n) AS {identifier(extra.name)}" for extra in extras),
     ]
     kind = "" if len(_levels(definition)) <= _JOINED_LEVELS else "MATERIALIZED "  # read twice
-    return f"{_ROWS} AS {kind}(SELECT {', '.join(columns)} FROM {relation} AS {ROW})"
+    return f"{ROWS} AS {kind}(SELECT {', '.join(columns)} FROM {relation} AS {ROW})"
 
 
 def evaluated_row(definition: ModelDefinition) -> str:
@@ -153,7 +164,7 @@ def key_sql(key: KeyColumn) -> str:
 def item_sql(entry: ItemColumn) -> str:
     """Return an item's SQL over the source's columns, not encoded."""
     # Categories are texts from training, compared bytewise whatever the collation of a column or session.
-    return uncollated(entry.sql, "VARCHAR" if entry.item.kind == "category" else "")
+    return uncollated(entry.sql, "VARCHAR" if entry.item.is_named else "")
 
 
 def routed_cte(definition: ModelDefinition, best: str, otherwise: str = "NULL", kind: str = "") -> str:
@@ -164,14 +175,12 @@ def routed_cte(definition: ModelDefinition, best: str, otherwise: str = "NULL", 
     """
     levels = _levels(definition)
     many = len(levels) > _JOINED_LEVELS
-    found = (
-        [_group_of_any(definition, best)] if many else [_group_of_level(definition, best, level) for level in levels]
-    )
+    found = [_group_of_any(definition, best)] if many else [group_of_level(definition, best, level) for level in levels]
     group = f"coalesce({', '.join([*(sql for sql, _ in found), otherwise])})"
     if definition.missing_group == "error":
         group = f"CASE WHEN {group} IS NULL THEN error({_missing_message(definition)}) ELSE {group} END"
     joins = " ".join(join for _, join in found)
-    return f"{ROUTED} AS {kind}(SELECT r.*, {group} AS {GROUP} FROM {_ROWS} AS r {joins})"
+    return f"{ROUTED} AS {kind}(SELECT r.*, {group} AS {GROUP} FROM {ROWS} AS r {joins})"
 
 
 def _levels(definition: ModelDefinition) -> range:
@@ -191,7 +200,7 @@ def _group_of_any(definition: ModelDefinition, best: str) -> tuple[str, str]:
     values |= {
         f"o{number}": f"({values[f'k{number}']} IS NULL AND r.{key_alias(number)} IS NOT NULL)" for number, _ in keys
     }
-    distinct = f"SELECT DISTINCT {', '.join(f'{sql} AS {name}' for name, sql in values.items())} FROM {_ROWS} AS r"
+    distinct = f"SELECT DISTINCT {', '.join(f'{sql} AS {name}' for name, sql in values.items())} FROM {ROWS} AS r"
     listed = ", ".join(
         f"({level}, {', '.join(str(number in definition.sets[level]).lower() for number, _ in keys)})"
         for level in _levels(definition)
@@ -212,7 +221,8 @@ def _group_of_any(definition: ModelDefinition, best: str) -> tuple[str, str]:
     return "f.group_id", f"LEFT JOIN ({found}) AS f ON {at}"
 
 
-def _group_of_level(definition: ModelDefinition, best: str, level: int) -> tuple[str, str]:
+def group_of_level(definition: ModelDefinition, best: str, level: int) -> tuple[str, str]:
+    """Return the SQL of the group that a row ``r`` belongs to at a level, NULL if there is none, and the join that finds it."""
     keys = definition.sets[level]
     if not keys:
         return f"(SELECT b.group_id FROM {best} AS b WHERE b.level = {level})", ""
@@ -284,23 +294,49 @@ def sum_sql(terms: Sequence[str]) -> str:
     return f"({sum_sql(terms[:half])} + {sum_sql(terms[half:])})"
 
 
-def linked(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
+def linked(rows: PredictedRows) -> str:
     """Return the final SELECT: the inverse link of the scores, and the class; without extras in the source's order."""
-    select = _linked(definition, extras)
-    return select if extras else f"{select} ORDER BY {NUMBER} ASC"
+    select = _linked(rows)
+    return select if rows.extras else f"{select} ORDER BY {NUMBER} ASC"
 
 
-def _linked(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
+def _linked(rows: PredictedRows) -> str:
+    definition, extras = rows.definition, rows.extras
     # With extras the source's columns are left out: one of them may be called prediction.
     head = ", ".join([GROUP, *(identifier(extra.name) for extra in extras)] if extras else [SHOWN])
-    level, threshold = level_sql(definition, LEVEL), threshold_sql(definition, extras)
+    level, threshold, relation = level_sql(definition, LEVEL), threshold_sql(definition, extras), SCORED
+    if definition.threshold_metric:
+        threshold, relation = f"coalesce({threshold}, {_THRESHOLD}, 0.5)", _with_thresholds(rows)
     output = cast(SelectsRows, definition.output)  # others are not predicted in SQL
-    return output.select(Scored(SCORED, head, level, _link(definition), threshold, judged=bool(extras)))
+    scored = Scored(relation, head, level, _link(definition), threshold, judged=bool(extras))
+    return output.select(_calibrated(rows, scored) if definition.calibrate else scored)
+
+
+def _calibrated(rows: PredictedRows, scored: Scored) -> Scored:
+    """Return the rows with the calibrated probability of groups that have a calibration."""
+    found, p = "__grouplearn_calibration", "__grouplearn_raw"
+    own = (
+        f"SELECT group_id AS id, calibration AS {found} FROM {rows.tables('groups')} WHERE model = '{rows.model}'::UUID"
+    )
+    relation = (
+        f"(SELECT r.*, g.{found}, {scored.probability} AS {p} FROM {scored.relation} AS r"
+        f" LEFT JOIN ({own}) AS g ON g.id = r.{GROUP})"
+    )
+    value = calibrated_sql(rows.definition.calibrate or "", found, p, "__grouplearn_s0")
+    return replace(scored, relation=relation, probability=f"CASE WHEN {found} IS NULL THEN {p} ELSE {value} END")
+
+
+def _with_thresholds(rows: PredictedRows) -> str:
+    """Return the rows with the threshold of their group's best trial."""
+    own = f"SELECT group_id AS id, {rows.definition.threshold_sql('')} AS {_THRESHOLD} FROM {rows.tables('trials')}"
+    best = f"{own} WHERE model = '{rows.model}'::UUID AND is_best"
+    return f"(SELECT r.*, t.{_THRESHOLD} FROM {SCORED} AS r LEFT JOIN ({best}) AS t ON t.id = r.{GROUP})"
 
 
 def _link(definition: ModelDefinition) -> Link:
-    """Return the one link of a model with an SQL form."""
-    return min(registry.links(definition.learner, definition.configs, definition.label))
+    """Return the link of a model with an SQL form: the one of all its configs, else none is left to apply."""
+    found = registry.links(definition.learner, definition.configs, definition.label)
+    return min(found) if len(found) == 1 else "identity"
 
 
 def threshold_parameter(definition: ModelDefinition) -> str:
@@ -309,10 +345,14 @@ def threshold_parameter(definition: ModelDefinition) -> str:
 
 
 def threshold_sql(definition: ModelDefinition, extras: Sequence[Extra]) -> str:
-    """Return the threshold: the macro's parameter, checked to be from 0 to 1; 0.5 with extras, which means no macro."""
+    """Return the threshold: the macro's parameter, checked to be from 0 to 1; without a macro, which extras mean, 0.5.
+
+    NULL for that of the group, in models whose groups have one.
+    """
+    own = definition.threshold_metric is not None
     if extras or not definition.output.has_threshold:
-        return "0.5"
+        return "NULL::DOUBLE" if own else "0.5"
     given = threshold_parameter(definition)
     message = f"'threshold is a probability from 0 to 1, got ' || coalesce(CAST({given} AS VARCHAR), 'NULL')"
-    number = f"TRY_CAST({given} AS DOUBLE)"
-    return f"CASE WHEN {number} BETWEEN 0 AND 1 THEN {number} ELSE CAST(error({message}) AS DOUBLE) END"
+    number, of_group = f"TRY_CAST({given} AS DOUBLE)", f"WHEN {given} IS NULL THEN NULL " if own else ""
+    return f"CASE {of_group}WHEN {number} BETWEEN 0 AND 1 THEN {number} ELSE CAST(error({message}) AS DOUBLE) END"

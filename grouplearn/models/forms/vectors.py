@@ -30,6 +30,7 @@ from grouplearn.models.forms.items import (
     encoders_sql,
     groups_cte,
     inputs_sql,
+    is_looked_up,
     is_number,
     listed,
     position_join,
@@ -98,7 +99,7 @@ def _placed(rows: str, read: VectorSql) -> str:
 
 def _is_looked_up(entry: ItemColumn) -> bool:
     """Return whether an item is 0s with a 1 at its category's place in the group's list."""
-    return entry.item.kind == "category" and not is_number(entry)
+    return is_looked_up(entry) and not is_number(entry)
 
 
 def _count(number: int) -> str:
@@ -108,7 +109,7 @@ def _count(number: int) -> str:
 
 def _rows(definition: ModelDefinition) -> str:
     """Return rows with their group's columns, and the list of their features."""
-    joins = [position_join(number) for number, entry in enumerate(definition.items) if entry.item.kind == "category"]
+    joins = [position_join(number) for number, entry in enumerate(definition.items) if is_looked_up(entry)]
     pieces = list(_pieces(definition))
     vector = pieces[0] if len(pieces) == 1 else f"flatten([{', '.join(pieces)}])"
     return f"SELECT r.*, {vector} AS {FEATURES} FROM {ENCODED} AS r {' '.join(joins)}"
@@ -153,13 +154,14 @@ class VectorsSql(SqlForm):
             encoded_cte(definition, finite=True),
             f"{SCORED} AS ({self.reads.scored(_placed(read, self.reads) if self.reads.place else read)})",
         ]
-        return f"WITH {', '.join(ctes)} {linked(definition, rows.extras)}"
+        return f"WITH {', '.join(ctes)} {linked(rows)}"
 
 
 class Vectors(FormWithSql):
     """Vectors over the encoded features (``VectorLearner``)."""
 
     name = "vectors"
+    explains_by_means = False
     tables = ("factors",)
     of_any_learner = True
     grows_with_columns = True

@@ -43,4 +43,5 @@ LOGISTIC = Loss(
     curvature=0.25,
     coupling=_coupling,
     mean_loss=_mean_loss,
+    judged_by="log_loss",
 )

@@ -28,7 +28,8 @@ class Loss:
       equal scores, the predictions minus the derivatives of the loss by the scores; they are the labels of the K outputs if
       the score is the natural parameter.
     - ``mean`` (..., K) of these averages: the prediction at zero weights, with an intercept or without; ``scores`` of it.
-    - ``curvature``: the largest second derivative by the score; None if it has no bound.
+    - ``curvature``: the largest second derivative by the score; None if it has no bound, or the loss has a kink in place of one.
+      ``typical_curvature`` of labels with this mean and deviation, by which steps are measured instead, if it is given.
     - ``coupling`` (..., K, K): the second derivatives by the scores of a ``mean``; ``mean_loss``: the average loss of averages
       of targets if the prediction of every row is ``mean``.
     - ``is_smooth``: it has no kinks. ``is_quadratic``: its second derivative is constant. ``is_calibrated``: its predictions
@@ -36,7 +37,9 @@ class Loss:
       two classes, each has a model against the rest.
     - ``log_link``: predictions are exp(score). ``check_labels`` raises ValueError, with a reason that a user understands, for
       labels (...,) of a learner that have no loss.
-    - ``doc``: in the list of losses that a hyperparameter chooses from. ``metric``: the metric that this loss is.
+    - ``doc``: in the list of losses that a hyperparameter chooses from, where it is called ``choice`` if that is not its name.
+      ``parameter``: the hyperparameter of the number that it takes.
+    - ``metric``: the metric that this loss is. ``judged_by``: the metric that goes with it, if not the label's default.
     - ``learner`` that minimises it and no other loss, and its ``summary``; empty if one lists it among its losses.
     """
 
@@ -54,10 +57,19 @@ class Loss:
     by_class: bool = False
     log_link: bool = False
     check_labels: Callable[[FloatArray, FloatArray, str], None] = _accept_labels
+    typical_curvature: Callable[[float, float, float], float] | None = None
     doc: str = ""
+    choice: str = ""
+    parameter: str | None = None
+    judged_by: str | None = None
     metric: LossMetric | None = None
     learner: str = ""
     summary: str = ""
+
+    @property
+    def chosen_as(self) -> str:
+        """Its name among the values of a hyperparameter."""
+        return self.choice or self.name
 
 
 def as_column(y: FloatArray, outputs: int) -> FloatArray:

@@ -41,6 +41,12 @@ def _mean_loss(observed: FloatArray, mean: FloatArray) -> FloatArray:
     return loss
 
 
+def _typical_curvature(mean: float, deviation: float, parameter: float) -> float:
+    """Return a large μ: two deviations above the mean label."""
+    del parameter
+    return mean + 2.0 * deviation
+
+
 def _check_labels(y: FloatArray, weight: FloatArray, learner: str) -> None:
     """Raise ValueError when a label is negative, or so large that its metrics are not finite."""
     negative = int(((y < 0) & (weight > 0)).sum())
@@ -86,10 +92,12 @@ POISSON = Loss(
     mean=_mean,
     scores=_scores,
     curvature=None,
+    typical_curvature=_typical_curvature,
     coupling=_coupling,
     mean_loss=_mean_loss,
     log_link=True,
     check_labels=_check_labels,
+    judged_by=POISSON_DEVIANCE.name,
     metric=POISSON_DEVIANCE,
     learner="poisson_regression",
     summary="regression of counts and rates (log link)",

@@ -53,4 +53,6 @@ SOFTMAX = Loss(
     curvature=0.5,
     coupling=_coupling,
     mean_loss=_mean_loss,
+    choice="logistic",
+    judged_by="log_loss",
 )

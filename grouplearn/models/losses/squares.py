@@ -26,4 +26,5 @@ SQUARES = Loss(
     scores=_scores,
     curvature=1.0,
     is_quadratic=True,
+    choice="squared",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from grouplearn.kernels.metrics import ClassCount, class_sums, label_sums
 from grouplearn.layout.spilled import ByRow
 from grouplearn.models.losses.loss_metric import EPSILON
 from grouplearn.models.metrics import ranking
+from grouplearn.models.metrics.levels import at_level
 from grouplearn.models.metrics.metric import (
     FAR,
     TARGET,
@@ -223,22 +224,28 @@ def _judged(asked: Asked) -> Judged:
         "guess": f"list_position({names}, {asked.prediction}) - 1",
         "p": "map_values(probabilities)" if asked.several else "[1 - probability, probability]",
     }
-    return Judged(row, f"{TARGET} IS NOT NULL AND {known} IS NOT NULL", _sums_sql(max(2, len(asked.classes))))
+    return Judged(
+        row, f"{TARGET} IS NOT NULL AND {known} IS NOT NULL", _sums_sql(max(2, len(asked.classes)), asked.further)
+    )
 
 
-def _sums_sql(n_classes: int) -> str:
+def _sums_sql(n_classes: int, further: Sequence[Metric]) -> str:
     """Return the CTEs of a group's sums and of its classes' values: their sum, how many have one, and the second's.
 
     A row becomes one per class: the work is rows times classes.
     """
     clipped = f"least(greatest(own, {EPSILON}), 1 - {EPSILON})"
+    of_class = _OF_CLASS | {each.name: each.of_class for each in further}
     # For two classes half of the sum is (p - y)² of the positive one.
     error = "((1 - own) ** 2 + squares - own ** 2) / CASE WHEN positive IS NULL THEN 1 ELSE 2 END"
     others = "(above - hits_above - (every - pos) / 2)"
     means = ", ".join(
         f"sum({name}) AS sum_{name}, count({name}) AS n_{name}, any_value({name}) FILTER (c = positive) AS second_{name}"
-        for name in _OF_CLASS
+        for name in of_class
     )
+    # Sums of a class's hits are known only after all of its scores are ranked.
+    totals = ", sum(pos) OVER (PARTITION BY id, c) AS all_hits" if further else ""
+    ranked = "".join(f", {each.of_ranked} AS ranked_{each.name}" for each in further)
     return (
         "owned AS MATERIALIZED (SELECT *, coalesce(p[y + 1], 0) AS own,"
         " list_sum(list_transform(p, lambda v: v * v)) AS squares FROM known),"
@@ -253,16 +260,16 @@ def _sums_sql(n_classes: int) -> str:
         " tied AS (SELECT id, c, p, any_value(positive) AS positive, sum(w) AS every,"
         " coalesce(sum(w) FILTER (y = c), 0) AS pos, coalesce(sum(w) FILTER (guess = c), 0) AS said,"
         " coalesce(sum(w) FILTER (y = c AND guess = c), 0) AS hit FROM each_class GROUP BY id, c, p),"
-        " ranked AS (SELECT *, sum(every) OVER higher AS above, sum(pos) OVER higher AS hits_above FROM tied"
+        f" ranked AS (SELECT *, sum(every) OVER higher AS above, sum(pos) OVER higher AS hits_above{totals} FROM tied"
         " WINDOW higher AS (PARTITION BY id, c ORDER BY p DESC ROWS UNBOUNDED PRECEDING)),"
         " classed AS (SELECT id, c, any_value(positive) AS positive, sum(every) AS every, sum(pos) AS actual,"
         # The weight of other classes that ranks above the class's rows, ties for one half.
-        f" sum(said) AS said, sum(hit) AS hit, sum(pos * {others}) AS lost, sum(pos * hits_above / above) AS found"
+        f" sum(said) AS said, sum(hit) AS hit, sum(pos * {others}) AS lost, sum(pos * hits_above / above) AS found{ranked}"
         " FROM ranked GROUP BY id, c),"
-        f" shares AS (SELECT id, c, positive, {', '.join(f'{sql} AS {name}' for name, sql in _OF_CLASS.items())} FROM classed),"
+        f" shares AS (SELECT id, c, positive, {', '.join(f'{sql} AS {name}' for name, sql in of_class.items())} FROM classed),"
         f" means AS (SELECT id, {means} FROM shares GROUP BY id),"
         " judged AS (SELECT summed.*, means.* EXCLUDE (id) FROM summed LEFT JOIN means ON means.id = summed.id)"
     )
 
 
-CLASSES = Family(_METRICS, _measure, _judged)
+CLASSES = Family(_METRICS, _measure, _judged, at_level=at_level)

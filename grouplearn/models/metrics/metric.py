@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -73,7 +74,8 @@ class Metric:
     - ``pooled``: over several groups it is the mean over rows of the groups' values, or the root of the mean of their
     squares;
       other metrics of several groups do not follow from those of each.
-    - ``of_class``: SQL of its value for a class, see ``classes``.
+    - ``of_class``: SQL of its value for a class, see ``classes``; ``of_ranked``: an aggregate over scores that it needs.
+    - ``threshold``: the metric that is the probability above which rows are positive, if this one chooses it; ``is_threshold``.
     - ``worse_than_constant``: conditions that a model is far worse than a constant on its own rows; the first that can be asked
       counts. ``useless``: on held-out rows. ``constant``: the value of a model that is a constant. A model above
     ``too_good`` may have learned from what is known only with the label.
@@ -90,6 +92,9 @@ class Metric:
     row_loss: bool = False
     parameter: str | None = None
     of_class: str | None = None
+    of_ranked: str | None = None
+    threshold: str | None = None
+    is_threshold: bool = False
     worse_than_constant: tuple[str, ...] = ()
     useless: NoBetterThanConstant | None = None
     too_good: float | None = None
@@ -108,12 +113,13 @@ class Scores(NamedTuple):
 
 class Asked(NamedTuple):
     """What EVALUATE knows of a model: its ``classes``, whether a group may have ``several``, SQL of the ``prediction`` as
-    text, and SQL of further row losses by name."""
+    text, SQL of further row losses by name, and ``further`` metrics at a level."""
 
     classes: tuple[str, ...]
     several: bool
     prediction: str
     losses: Mapping[str, str]
+    further: tuple[Metric, ...] = ()
 
 
 class Judged(NamedTuple):
@@ -121,12 +127,14 @@ class Judged(NamedTuple):
 
     ``row``: by name what it needs of a row with a prediction and the label ``TARGET``; ``known``: whether that exists.
     ``sums`` are CTEs: the last, ``judged``, has the sums of each group ``id`` over rows of ``known``, which also have the
-    weight ``w`` in units of ``unit``, and ``ok``: whether they count.
+    weight ``w`` in units of ``unit``, and ``ok``: whether they count. ``vectors``: by name columns ``v.name`` of the row's
+    group, as aggregates over its vectors.
     """
 
     row: Mapping[str, str]
     known: str
     sums: str
+    vectors: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +143,14 @@ class Family:
     SQL.
 
     ``fallback`` names the metric that chooses where the optimised one is NULL: every model has it on all rows that judge. By
-    default it is the first.
+    default it is the first. ``at_level`` makes the metrics that are named with a level.
     """
 
     metrics: tuple[Metric, ...]
     measure: Callable[[Scores], MetricSums]
     judged: Callable[[Asked], Judged]
     fallback: str = ""
+    at_level: Callable[[str], Metric | None] = lambda _: None
 
     @property
     def default(self) -> str:
@@ -154,7 +163,7 @@ class Family:
 
     def named(self, name: str) -> Metric:
         """Return the metric of that name; KeyError if there is none."""
-        found = next((each for each in self.metrics if each.name == name), None)
+        found = next((each for each in self.metrics if each.name == name), None) or self.at_level(name)
         if found is None:
             raise KeyError(name)
         return found
@@ -165,15 +174,24 @@ class Family:
 
     def usual(self, arrays: bool = False, *also: str) -> tuple[str, ...]:
         """Return the names of the metrics of every model, and those in ``also``."""
-        return tuple(name for name in self.names(arrays) if self.named(name).always or name in also)
+        known = self.names(arrays)
+        usual = [name for name in known if self.named(name).always or name in also]
+        further = [self.named(name) for name in also if name not in known]
+        thresholds = [each.threshold for each in further if each.threshold is not None]
+        return (*usual, *(each.name for each in further), *thresholds)
 
     def finish(self, sums: MetricSums, *only: str) -> dict[str, FloatArray]:
         """Return every metric, each (c,); NaN if undefined (no rows, or one class for auc).
 
         ``only`` names the wanted ones: an area needs a sort.
         """
-        kept = (each for each in self.metrics if not each.row_loss or each.name in sums.tensors)
+        kept = [each for each in self.metrics if not each.row_loss or each.name in sums.tensors]
+        kept += [own for name in only if (own := self.at_level(name)) is not None]
         return {each.name: each.finish(sums) for each in kept if not only or each.name in only}
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a metric of that name, with its level if it has one."""
+        return name in self.names() or self.at_level(name) is not None
 
 
 def summed(source: str, sums: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.models.label import Label
+from grouplearn.models.metrics.classes import CLASSES
 from grouplearn.models.metrics.metric import Family, Metric, Scores
 from grouplearn.models.metrics.metric import MetricSums as MetricSums
 from grouplearn.models.metrics.values import merged_labels
@@ -21,6 +22,11 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
 )
 #: Metrics that differ by less than this relative to the better one are tied.
 TIED = 1e-9
+
+
+def named(name: str) -> Metric:
+    """Return the metric of a name, with its level if it has one; KeyError if there is none."""
+    return METRICS.get(name) or CLASSES.named(name)
 
 
 def family_of(label: Label) -> Family:

@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 
 from grouplearn.data.encoding.encoder import OnnxGraph
 from grouplearn.models.metrics.classes import CLASSES
+from grouplearn.models.metrics.judging import OF_CLASSES, OF_TWO_CLASSES
 from grouplearn.models.outputs.link import LINKS, Link
 from grouplearn.models.outputs.onnx_model import OnnxModel
-from grouplearn.models.outputs.output import BoolArray, Output, Scored
+from grouplearn.models.outputs.output import EXPLAIN, PERMUTATION, PREDICT, BoolArray, Endpoint, Output, Scored
 from grouplearn.models.state import FloatArray
 from grouplearn.sqltext import literal
 
@@ -28,6 +29,7 @@ class Classes(Output):
     """A class; ``classes`` are the label's values as text, castable to ``label_type``."""
 
     metrics = CLASSES
+    endpoints: tuple[Endpoint, ...] = (PREDICT, EXPLAIN, PERMUTATION, *OF_CLASSES)
 
     def __init__(self, classes: Sequence[str], label_type: str) -> None:
         self.classes, self.label_type = tuple(classes), label_type
@@ -44,7 +46,10 @@ class Classes(Output):
 
     def fields(self, outputs: FloatArray, missing: BoolArray) -> Mapping[str, pa.Array]:
         """Return the class and the probabilities of all."""
-        number = self.chosen(np.where(missing[:, None], 0, outputs))
+        return self._fields(self.chosen(np.where(missing[:, None], 0, outputs)), outputs, missing)
+
+    def _fields(self, number: Any, outputs: FloatArray, missing: BoolArray) -> Mapping[str, pa.Array]:
+        """Return the classes of these numbers and the probabilities of all."""
         return {
             "prediction": self._texts.take(pa.array(number, mask=missing)),
             "probabilities": _maps(self._keys(len(outputs)), outputs, missing),
@@ -75,6 +80,7 @@ class TwoClasses(Classes):
     """
 
     width = 2
+    endpoints: tuple[Endpoint, ...] = (PREDICT, EXPLAIN, PERMUTATION, *OF_TWO_CLASSES)
 
     @property
     def has_threshold(self) -> bool:
@@ -84,7 +90,7 @@ class TwoClasses(Classes):
     def select(self, scored: Scored) -> str:
         """Return the class and the probability of the second class."""
         p = "__grouplearn_p"
-        source = f"(SELECT *, 1 / (1 + exp(-__grouplearn_s0)) AS {p} FROM {scored.relation})"
+        source = f"(SELECT *, {scored.probability} AS {p} FROM {scored.relation})"
         prediction = self._class_of(p, scored.threshold)
         columns = f"{scored.head}, {prediction} AS prediction, {p} AS probability, {scored.level} AS model_level"
         return f"SELECT {columns} FROM {source}"
@@ -97,6 +103,10 @@ class TwoClasses(Classes):
             self._class_of(p, threshold) if self.has_threshold else f"CAST({predicted}.prediction AS {self.label_type})"
         )
         return f"{value} AS prediction", f"{p} AS probability"
+
+    def held_out(self, outputs: Sequence[str], threshold: str) -> Sequence[tuple[str, str]]:
+        """Return the class by threshold, and the probability of the second one."""
+        return [("prediction", self._class_of(outputs[1], threshold)), ("probability", outputs[1])]
 
     def _class_of(self, probability: str, threshold: str) -> str:
         """Return the class for a probability."""
@@ -116,8 +126,13 @@ class TwoClasses(Classes):
 
     def fields(self, outputs: FloatArray, missing: BoolArray) -> Mapping[str, pa.Array]:
         """Return the class, the probability of the second one, and the probabilities of both."""
+        return self.fields_above(outputs, missing, np.float64(0.5))
+
+    def fields_above(self, outputs: FloatArray, missing: BoolArray, threshold: Any) -> Mapping[str, pa.Array]:
+        """Return ``fields`` with the second class where its probability is above a threshold, or that of the row (n,)."""
+        number = (np.where(missing, 0.0, outputs[:, 1]) > threshold).astype(np.int64)
         probability = pa.array(np.ascontiguousarray(outputs[:, 1]), mask=missing)
-        return {**super().fields(outputs, missing), "probability": probability}
+        return {**self._fields(number, outputs, missing), "probability": probability}
 
     def probability(self) -> int | None:
         """Return the place of the second class."""
@@ -126,7 +141,7 @@ class TwoClasses(Classes):
     def onnx(self, graph: OnnxGraph, model: OnnxModel) -> None:
         """Add the class and the probability of the second one."""
         p = model.known(graph, graph.add("Sigmoid", model.scores()))
-        positive = graph.add("Cast", graph.add("Greater", p, graph.number(0.5)), to=7)
+        positive = graph.add("Cast", graph.add("Greater", p, graph.number(model.threshold)), to=7)
         graph.output(_named(graph, self.classes[:2], positive, graph.add("IsNaN", p)), "prediction", "STRING", 1)
         graph.output(p, "probability", "DOUBLE", 1)
 
@@ -173,6 +188,16 @@ class SeveralClasses(Classes):
         del threshold, judged
         value = f"CAST({predicted}.prediction AS {self.label_type})"
         return f"{value} AS prediction", f"{predicted}.probabilities AS probabilities"
+
+    def held_out(self, outputs: Sequence[str], threshold: str) -> Sequence[tuple[str, str]]:
+        """Return the first of the most probable classes, and the map from each class to its probability."""
+        del threshold
+        listed, texts = f"[{', '.join(outputs)}]", ", ".join(literal(name) for name in self.classes)
+        place, known = f"list_position({listed}, list_max({listed}))", f"{outputs[0]} IS NOT NULL"
+        return [
+            ("prediction", f"CASE WHEN {known} THEN ([{', '.join(self.values())}])[{place}] END"),
+            ("probabilities", f"CASE WHEN {known} THEN map([{texts}], {listed}) END"),
+        ]
 
     def outputs(self, score: FloatArray, classes: Sequence[int]) -> FloatArray:
         """Return the probability of each class, 0 for those that the group does not have."""

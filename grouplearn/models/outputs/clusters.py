@@ -26,15 +26,22 @@ def _with_distances(rows: str) -> str:
     return f"SELECT *, {each} AS {DISTANCES} FROM ({rows})"
 
 
+#: The item of the feature column i (from 0): the last that begins at or before it.
+_ITEM = "list_max(list_filter(range(1, len(g.starts) + 1), lambda j: g.starts[j] <= i))"
+_ORIGINAL = (
+    "list_transform(range(len(f.vector)), lambda i: f.vector[i + 1]"
+    f" * coalesce(g.scales[{_ITEM}], 1) + coalesce(g.centers[{_ITEM}], 0))"
+)
 _VIEW = VectorView(
     "_centroids",
-    "Centroids of the clusters of each group's best trial, on the encoded features.",
+    "Centroids of the clusters of each group's best trial: on the encoded features, and in the units of the columns.",
     "centroid",
     (
         ("cluster", "f.place"),
         ("n_rows", "CAST(f.value AS BIGINT)"),
         ("feature", "unnest(g.features)"),
         ("value", "unnest(f.vector)"),
+        ("value_original", f"unnest({_ORIGINAL})"),
     ),
 )
 

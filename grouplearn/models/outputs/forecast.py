@@ -105,6 +105,12 @@ class Forecast(Output):
         others = (f"nullif({predicted}.predicted[{number}], 'nan'::DOUBLE)" for number in range(1, self.n_scores))
         return self._columns([f"{predicted}.value", *others], judged=judged)
 
+    def held_out(self, outputs: Sequence[str], threshold: str) -> Sequence[tuple[str, str]]:
+        """Return the forecast with its interval of level 0.9."""
+        del threshold
+        quantiles = self.quantiles(outputs)
+        return [("prediction", outputs[0]), ("lower", quantiles[0]), ("upper", quantiles[-1])]
+
     def _columns(self, scores: Sequence[str], *, judged: bool) -> list[str]:
         quantiles = self.quantiles(scores)
         columns = [f"{scores[0]} AS prediction", f"{quantiles[0]} AS lower", f"{quantiles[-1]} AS upper"]

@@ -93,7 +93,7 @@ def steps_ahead_sql(definition: Any, relation: str, *, sampled: bool = False, de
         f"{{'step': CAST(ahead AS INTEGER), 'time': CAST({moment} AS VARCHAR), 'prediction': {_MEAN},"
         f" 'lower': {lower}, 'upper': {upper}}}"
     )
-    asked = f"SELECT *, (1 + {_checked('level')}) / 2 AS q FROM {relation}"
+    asked = f"SELECT *, (1 + {checked_level('level')}) / 2 AS q FROM {relation}"
     series = f"SELECT *, {'q' if sampled else quantile_sql('q')} AS width FROM ({asked})"
     rows = f"SELECT *, unnest(range(1, len(mean) + 1)) AS ahead FROM ({series})"
     return f"SELECT number, list({step} ORDER BY ahead ASC) AS steps FROM ({rows}) GROUP BY number ORDER BY number ASC"
@@ -117,7 +117,7 @@ def forecast_sql(
     series = f"SELECT group_id, place, {parts} FROM {model.table('factors')} GROUP BY group_id, place"
     asked = (
         f"SELECT {'q' if sampled else quantile_sql('q')} AS width, coalesce({model.reachable}, {_STEPS}) AS steps,"
-        f" {_WANTED} AS wanted FROM (SELECT (1 + {_checked('level')}) / 2 AS q, {_GIVEN})"
+        f" {_WANTED} AS wanted FROM (SELECT (1 + {checked_level('level')}) / 2 AS q, {_GIVEN})"
     )
     further = " || ' stores more, and forecast(model, row, ' || steps || ') goes on from these'" if goes_on else ""
     stored = "'the model has forecasts of ' || len(mean) || ' steps: TRAIN ... WITH (horizon = ' || steps || ')'"
@@ -185,7 +185,7 @@ def components_sql(model: StoredModel, predicted: str) -> str:
 def anomalies_sql(model: StoredModel, predicted: str, *, demand: bool = False) -> str:
     """Return rows with their forecasts, the interval of a ``level``, and ``is_anomaly``: whether the label lies outside."""
     level = model.definition.free_parameter("level")
-    factor = f"(SELECT {quantile_sql('q')} / {WIDTH} FROM (SELECT (1 + {_checked(level)}) / 2 AS q))"
+    factor = f"(SELECT {quantile_sql('q')} / {WIDTH} FROM (SELECT (1 + {checked_level(level)}) / 2 AS q))"
     lower, upper = f"prediction - (prediction - lower) * {factor}", f"prediction + (upper - prediction) * {factor}"
     if demand:  # the end below the mean may be 0, and says nothing of the deviation
         lower = at_least_zero(f"prediction - (upper - prediction) * {factor}", "prediction")
@@ -207,7 +207,7 @@ def _keys(model: StoredModel) -> list[str]:
     return [f"{sql} AS {identifier(name)}" for name, sql in (*definition.key_columns("keys"), *series)]
 
 
-def _checked(level: str) -> str:
+def checked_level(level: str) -> str:
     """Return the SQL of a probability that a parameter gives."""
     number = f"TRY_CAST({level} AS DOUBLE)"
     return f"CASE WHEN {number} > 0 AND {number} < 1 THEN {number} ELSE error('level is a probability between 0 and 1') END"

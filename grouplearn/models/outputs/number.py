@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from grouplearn.data.encoding.encoder import OnnxGraph
+from grouplearn.models.metrics.judging import CALIBRATION
 from grouplearn.models.metrics.values import VALUES
 from grouplearn.models.outputs.link import LINKS
 from grouplearn.models.outputs.onnx_model import OnnxModel
-from grouplearn.models.outputs.output import BoolArray, Output, Scored
+from grouplearn.models.outputs.output import EXPLAIN, PERMUTATION, PREDICT, BoolArray, Endpoint, Output, Scored
 from grouplearn.models.state import FloatArray
 
 
@@ -20,6 +21,7 @@ class Number(Output):
 
     width = 1
     metrics = VALUES
+    endpoints: tuple[Endpoint, ...] = (PREDICT, EXPLAIN, PERMUTATION, CALIBRATION)
 
     def select(self, scored: Scored) -> str:
         """Return the number as ``prediction``."""

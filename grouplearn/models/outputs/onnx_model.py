@@ -20,6 +20,7 @@ class OnnxModel:
       that handle it.
     - ``tensors``: those of the model. ``classes``: the numbers of the group's classes. ``link``: that of its scores.
     - ``scores``: adds the nodes of the scores (rows, k), for models that are linear, trees or layers, and returns their name.
+    - ``threshold``: the probability above which a row is of the second class.
     """
 
     features: str
@@ -28,6 +29,7 @@ class OnnxModel:
     classes: Sequence[int]
     link: Callable[[], Link]
     scores: Callable[[], str]
+    threshold: float = 0.5
 
     def known(self, graph: OnnxGraph, value: str) -> str:
         """Return doubles with NaN where a feature is missing."""

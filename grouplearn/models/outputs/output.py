@@ -30,7 +30,7 @@ class Scored:
 
     ``head`` are the first columns, ``level`` the SQL of the level whose model was used, ``link`` the link of scores,
     ``threshold`` the SQL of the probability above which a row is of the positive class. ``judged``: add what EVALUATE
-    measures.
+    measures. ``probability`` is the SQL of the probability of the second of two classes.
     """
 
     relation: str
@@ -39,6 +39,7 @@ class Scored:
     link: Link
     threshold: str
     judged: bool = False
+    probability: str = "1 / (1 + exp(-__grouplearn_s0))"
 
 
 class StoredModel(Protocol):
@@ -64,8 +65,10 @@ class Endpoint:
     """A table macro of a model, called by the model's name with ``suffix``; ``comment`` begins its comment.
 
     ``parameters`` are what it takes, by name with the SQL of their defaults, None for what must be given. With ``predicts`` the
-    first is a table, whose rows are predicted. ``select`` makes the query of the model's tables and, with ``predicts``, of the
-    query of predictions beside ``SOURCE``, ``PLACE`` and the label; None for the rows with their predictions.
+    first is a table, whose rows are predicted; with ``reads`` alone it is one whose rows are only read. ``select`` makes the
+    query of the model's tables and, with ``predicts``, of the query of predictions beside ``SOURCE``, ``PLACE`` and the label,
+    or with ``reads`` of the table; None for the rows with their predictions. ``judges``: it compares predictions with labels,
+    or ``explains`` them, and its rows are not those of the table.
     """
 
     suffix: str
@@ -73,6 +76,9 @@ class Endpoint:
     comment: str
     predicts: bool = True
     select: Callable[[StoredModel, str], str] | None = None
+    reads: bool = False
+    judges: bool = False
+    explains: bool = False
 
     @property
     def call(self) -> str:
@@ -82,6 +88,22 @@ class Endpoint:
 
 #: The rows of a table with their predictions.
 PREDICT = Endpoint("_predict", (("src", None),), "Rows with ")
+#: What each item adds to the score of each row.
+EXPLAIN = Endpoint(
+    "_explain",
+    (("src", None), ("top", "3")),
+    "What each feature of a row adds to the score of its prediction, the largest contributions first.",
+    judges=True,
+    explains=True,
+)
+#: How much the optimised metric needs each item.
+PERMUTATION = Endpoint(
+    "_permutation_importance",
+    (("src", None), ("repeats", "5")),
+    "How much worse the optimised metric is when the values of a feature are shuffled among the rows of each group.",
+    judges=True,
+    explains=True,
+)
 
 
 class Output(ABC):
@@ -130,6 +152,11 @@ class Output(ABC):
     def columns(self, predicted: str, threshold: str, *, judged: bool = False) -> Sequence[str]:
         """Return the output's columns as SQL over the result of ``predict``; ``judged`` as in ``Scored``."""
 
+    def held_out(self, outputs: Sequence[str], threshold: str) -> Sequence[tuple[str, str]]:
+        """Return names and SQL of the columns of a prediction over the SQL of its ``outputs``, each NULL without a prediction."""
+        del threshold
+        return [("prediction", outputs[0])]
+
     @abstractmethod
     def outputs(self, score: FloatArray, classes: Sequence[int]) -> FloatArray:
         """Return the outputs (n, width) for the scores (n, k) of a group with these ``classes``."""
@@ -137,6 +164,11 @@ class Output(ABC):
     @abstractmethod
     def fields(self, outputs: FloatArray, missing: BoolArray) -> Mapping[str, pa.Array]:
         """Return the non-NULL fields of the result of ``predict`` for outputs (n, width)."""
+
+    def fields_above(self, outputs: FloatArray, missing: BoolArray, threshold: Any) -> Mapping[str, pa.Array]:
+        """Return ``fields``, where ``has_threshold`` with the threshold of each row (n,)."""
+        del threshold
+        return self.fields(outputs, missing)
 
     def onnx(self, graph: OnnxGraph, model: OnnxModel) -> None:  # noqa: ARG002 - some look at it
         """Add the outputs to a graph, where nothing is predicted NaN, an empty text or 0; raises NoForm if it has none."""

@@ -17,19 +17,23 @@ from grouplearn.models.state import FloatArray
 
 #: In SQL: a row's coordinates, and its distance from its projection.
 COORDINATES, RESIDUAL = "__grouplearn_coordinates", "__grouplearn_residual"
-_MEAN, _COMPONENTS, _LOADINGS, _CENTRED = (
-    f"__grouplearn_{name}" for name in ("mean", "components", "loadings", "centred")
+_MEAN, _COMPONENTS, _LOADINGS, _SHRINK, _SHRUNK, _CENTRED = (
+    f"__grouplearn_{name}" for name in ("mean", "components", "loadings", "shrink", "shrunk", "centred")
 )
 
 
 def _with_coordinates(rows: str) -> str:
-    """Return rows with coordinates; the residual is computed directly, as a difference of squares would lose digits."""
+    """Return rows with coordinates; the residual is computed directly, as a difference of squares would lose digits.
+
+    A projection is Σ v'(x − m)·v/‖v‖² over the components v, whose lengths are not 1 where coordinates are whitened.
+    """
     away = f"v - coalesce({_MEAN}[i], 'nan'::DOUBLE)"  # without a group: products of lists do not accept NULL
     centred = f"SELECT *, list_transform({FEATURES}, lambda v, i: {away}) AS {_CENTRED} FROM ({rows})"
     along = f"list_transform({_COMPONENTS}, lambda c: list_dot_product({_CENTRED}, c))"
     placed = f"SELECT *, {along} AS {COORDINATES} FROM ({centred})"
-    point = f"list_transform({_LOADINGS}, lambda l: list_dot_product({COORDINATES}, l))"
-    return f"SELECT *, list_distance({_CENTRED}, {point}) AS {RESIDUAL} FROM ({placed})"
+    shrunk = f"list_transform({COORDINATES}, lambda z, i: z * coalesce({_SHRINK}[i], 'nan'::DOUBLE))"
+    point = f"list_transform({_LOADINGS}, lambda l: list_dot_product({_SHRUNK}, l))"
+    return f"SELECT *, list_distance({_CENTRED}, {point}) AS {RESIDUAL} FROM (SELECT *, {shrunk} AS {_SHRUNK} FROM ({placed}))"
 
 
 _SHARE = "f.value / nullif(o.value, 0)"
@@ -52,16 +56,17 @@ _VIEWS = (
         ),
     ),
 )
-#: Loadings are, per feature, its contributions to all components.
+#: Loadings are, per feature, its weights in all components.
 _GIVEN = {
     _COMPONENTS: "v.component",
     _MEAN: "v.mean[1]",
     _LOADINGS: "list_transform(v.mean[1], lambda m, i: list_transform(v.component, lambda c: c[i]))",
+    _SHRINK: "list_transform(v.component, lambda c: 1 / list_dot_product(c, c))",
 }
 
 
 def _sums(rows: Scores) -> MetricSums:
-    """Return the sums of rows with ``scores`` (n, c, 1 + k): the residual, then coordinates, NaN beyond a config's.
+    """Return the sums of rows with ``scores`` (n, c, 2 + k): residual, squared length of the projection, coordinates.
 
     ``projected`` Σw (scalar), ``residual`` Σw·r², ``explained`` Σw·‖p‖² (c,).
     """
@@ -69,10 +74,10 @@ def _sums(rows: Scores) -> MetricSums:
 
 
 def _judged(_: Asked) -> Judged:
-    # After CASE, DuckDB assumes that the list's values may be NULL, which list_dot_product refuses; not so for a slice of it.
-    length = "list_dot_product(projection[:], projection[:])"
+    length = "list_sum(list_transform(projection, lambda z, i: z * z * v.shrink[i]))"
+    shrink = "list(1 / list_dot_product(vector, vector) ORDER BY place ASC) FILTER (part = 'component')"
     sums = summed("known", {"residual": "sum(w * r)", "explained": "sum(w * p)"})
-    return Judged({"r": "residual ** 2", "p": length}, "residual IS NOT NULL", sums)
+    return Judged({"r": "residual ** 2", "p": length}, "residual IS NOT NULL", sums, {"shrink": shrink})
 
 
 METRICS = Family(
@@ -99,9 +104,9 @@ METRICS = Family(
 
 
 class Projection(Output):
-    """A score is the residual followed by the coordinates; groups may have different numbers of components."""
+    """A score is the residual, the squared length of the projection, and the coordinates, as many as a group has components."""
 
-    width = 1
+    width = projections.BEFORE
     shown = ("projection", "residual")
     metrics = METRICS
     vectors = VectorSql(("component",), _GIVEN, _with_coordinates, single=("mean",), views=_VIEWS)
@@ -130,10 +135,11 @@ class Projection(Output):
 
     def fields(self, outputs: FloatArray, missing: BoolArray) -> Mapping[str, pa.Array]:
         """Return the coordinates as ``predicted``, the residual as ``value``."""
-        lengths = (~np.isnan(outputs[:, 1:])).sum(axis=1)
+        coordinates = outputs[:, projections.BEFORE :]
+        lengths = (~np.isnan(coordinates)).sum(axis=1)
         return {
             "value": pa.array(np.ascontiguousarray(outputs[:, 0]), mask=missing),
-            "predicted": list_array(outputs[:, 1:], lengths, missing),
+            "predicted": list_array(coordinates, lengths, missing),
         }
 
     def onnx(self, graph: OnnxGraph, model: OnnxModel) -> None:
@@ -141,7 +147,8 @@ class Projection(Output):
         components = model.tensors["components"]
         centred = graph.add("Sub", model.features, graph.constant(model.tensors["mean"][None]))
         coordinates = graph.add("MatMul", centred, graph.constant(np.ascontiguousarray(components.T)))
-        left = graph.add("Sub", centred, graph.add("MatMul", coordinates, graph.constant(components)))
+        back = components / (components**2).sum(axis=1, keepdims=True)
+        left = graph.add("Sub", centred, graph.add("MatMul", coordinates, graph.constant(back)))
         square = graph.add("ReduceSum", graph.add("Mul", left, left), graph.constant(np.array([1])))
         graph.output(model.known(graph, coordinates), "projection", "DOUBLE", len(components))
         graph.output(model.known(graph, graph.add("Sqrt", square)), "residual", "DOUBLE", 1)

@@ -1,4 +1,4 @@
-"""``FEATURES (item, ...)``: plain SQL expressions and encoder calls."""
+"""``FEATURES (item, ...)``: plain SQL expressions, encoder calls, and AUTO; ``FEATURES AUTO [EXCEPT (column, ...)]``."""
 
 from dataclasses import replace
 
@@ -8,15 +8,44 @@ from grouplearn.parser.lexer.cursor import Cursor
 from grouplearn.parser.lexer.tokens import Kind
 from grouplearn.parser.statements import Feature, Name, Option, Sql
 
+#: The item whose features are chosen by type and values of each column.
+AUTO = "AUTO"
+_COLUMNS = "For example AUTO EXCEPT (customer_id, comment)."
+
 
 def parse_features(cursor: Cursor) -> tuple[Feature, ...]:
-    """Read the bracketed list after FEATURES."""
+    """Read AUTO or the bracketed list after FEATURES."""
     start = cursor.peek()
-    hint = "FEATURES takes a list in brackets: FEATURES (a, zscore(b), onehot(c))."
+    if cursor.at(AUTO):
+        low = cursor.index
+        cursor.advance()
+        if cursor.accept("EXCEPT") or cursor.accept("EXCLUDE"):
+            cursor.open_bracket(f"AUTO {cursor.peek(-1).word}", _COLUMNS)
+        return (_parse_auto(cursor, low, cursor.index),)
+    hint = "FEATURES takes a list in brackets, FEATURES (a, zscore(b), onehot(c)), or AUTO."
     low, high = cursor.open_bracket("FEATURES", hint)
     if low == high:
         cursor.fail("FEATURES is empty", start, "Leave FEATURES out to use every column that is not otherwise used.")
     return tuple(_parse_item(cursor, *item) for item in cursor.items(low, high))
+
+
+def _parse_auto(cursor: Cursor, low: int, high: int) -> Feature:
+    """Read ``AUTO [EXCEPT (column, ...)]``, which stands in ``tokens[low:high]``."""
+    span, argument = cursor.span(low, high), cursor.sql(low, low + 1)
+    if high == low + 1:
+        return Feature((argument,), auto_except=(), span=span)
+    if cursor.tokens[low + 1].word not in ("EXCEPT", "EXCLUDE"):
+        cursor.fail("only EXCEPT may follow AUTO", cursor.tokens[low + 1], _COLUMNS)
+    if not cursor.is_bracketed(low + 2, high):
+        cursor.fail("AUTO EXCEPT takes columns in brackets", cursor.span(low, high), _COLUMNS)
+    columns = []
+    for first, last in cursor.items(low + 3, high - 1):
+        if last != first + 1 or not cursor.tokens[first].is_identifier:
+            cursor.fail("AUTO EXCEPT takes names of columns", cursor.span(first, last), _COLUMNS)
+        columns.append(cursor.name_of(cursor.tokens[first]))
+    if not columns:
+        cursor.fail("AUTO EXCEPT names no column", cursor.span(low, high), "AUTO alone takes every column.")
+    return Feature((argument,), auto_except=tuple(columns), span=span)
 
 
 def take_alias(cursor: Cursor, low: int, high: int) -> tuple[int, Name | None]:
@@ -74,6 +103,8 @@ def _nested() -> str:
 
 def _parse_item(cursor: Cursor, low: int, high: int) -> Feature:
     span = cursor.span(low, high)
+    if cursor.tokens[low].word == AUTO and (high == low + 1 or cursor.tokens[low + 1].is_identifier):
+        return _parse_auto(cursor, low, high)
     end, alias = take_alias(cursor, low, high)
     if not _is_call(cursor, low, end):
         _reject_nested(cursor, low, end)
@@ -110,8 +141,10 @@ def _arguments(
     for item in ranges:
         _reject_nested(cursor, *item)
     arguments = [cursor.sql(*item) for item in ranges]
+    if call.together is None and len(arguments) < call.fewest:
+        cursor.fail(f"{call.name} takes two or more columns, here is one", encoder.span, call.hint)
     options = _with_unnamed(cursor, encoder, arguments, options)
-    if len(arguments) % call.together:
+    if call.together and len(arguments) % call.together:
         cursor.fail(f"{call.name} takes {call.together} columns, here are {len(arguments)}", encoder.span, call.hint)
     return tuple(arguments), options
 
@@ -122,17 +155,17 @@ def _with_unnamed(cursor: Cursor, encoder: Name, arguments: list[Sql], options: 
     given = {each.name.value for each in options}
     unnamed = [option for option in call.last if option.name not in given]
     required = sum(option.required for option in unnamed)
-    further = len(arguments) - call.together
+    further = len(arguments) - call.fewest
     if further < required or any(each.required and each.name not in (*given, *call.unnamed) for each in call.options):
         cursor.fail(f"{call.name} needs {call.needed}", encoder.span, call.hint or f"For example {call.example}.")
     taken = min(max(0, further), len(unnamed))
     values = [arguments.pop() for _ in range(taken)][::-1]
-    if required and len(arguments) > call.together:
-        columns = "one column" if call.together == 1 else f"{call.together} columns"
+    if required and len(arguments) > call.fewest:
+        columns = "one column" if call.fewest == 1 else f"{call.fewest} columns"
         several = ", ".join(
-            [*"abcdefgh"[: 2 * call.together], *(f"{each.name} := {each.example}" for each in unnamed if each.required)]
+            [*"abcdefgh"[: 2 * call.fewest], *(f"{each.name} := {each.example}" for each in unnamed if each.required)]
         )
-        hint = f"For several {'columns' if call.together == 1 else 'pairs'} write {call.name}({several})."
+        hint = f"For several {'columns' if call.fewest == 1 else 'pairs'} write {call.name}({several})."
         cursor.fail(f"{call.name} takes {columns} and {call.needed}", encoder.span, hint)
     named = [Option(Name(each.name, sql.span), sql) for each, sql in zip(unnamed, values, strict=False)]
     return [*named, *options]

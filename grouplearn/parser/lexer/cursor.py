@@ -151,8 +151,11 @@ class Cursor:
         return name if quoted else Name(name.value.lower(), name.span)
 
     def hyperparameter(self, what: str) -> Name:
-        """Read the name of a hyperparameter or an option, before which its learner may stand: ``[learner.]name``."""
-        first = self.own_name(what)
+        """Read the name of a hyperparameter or an option, before which its learner may stand: ``[learner.]name``.
+
+        The option ``offset`` is a reserved word, and nothing else could stand here.
+        """
+        first = self.name_of(self.advance()) if self.peek().word.lower() == "offset" else self.own_name(what)
         if not self.accept_symbol("."):
             return first
         name = self.own_name(what)

@@ -49,7 +49,7 @@ def fragment_end(cursor: Cursor, clause: str, stops: frozenset[str] | None = Non
         dotted = position > cursor.index and tokens[position - 1].is_symbol(".")
         word = "" if dotted else token.word
         if not cases and word:
-            if starts_clause(cursor, position, wants_operand) if stops is None else word in stops:
+            if starts_clause(cursor, position, wants_operand) if stops is None else _stops(cursor, position, stops):
                 break
             if word == "ON" and stops is None and _is_misspelt_on(cursor, position, in_from=clause == "FROM"):
                 break
@@ -62,6 +62,14 @@ def fragment_end(cursor: Cursor, clause: str, stops: frozenset[str] | None = Non
     if wants_operand and position > cursor.index:
         cursor.fail(f"the SQL after {clause} is incomplete", tokens[position - 1])
     return position
+
+
+def _stops(cursor: Cursor, position: int, stops: frozenset[str]) -> bool:
+    """Whether a word, or it and the next, is among ``stops``: the clauses of a statement that has few."""
+    word, after = cursor.tokens[position].word, cursor.tokens[position + 1].word
+    if word == "WITH" and after in ("ORDINALITY", "TIME"):
+        return False
+    return word in stops or f"{word} {after}" in stops
 
 
 def starts_clause(cursor: Cursor, position: int, wants_operand: bool) -> bool:

@@ -19,6 +19,7 @@ from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.plan.results_memory import results_bytes
 from grouplearn.schedule.messages import Unit
 from grouplearn.schedule.operators import OPERATORS
+from grouplearn.search.procedures import SearchPlan
 from grouplearn.sqltext import literal
 
 _TEXT = 72
@@ -180,7 +181,7 @@ def trials(physical: PhysicalPlan) -> list[str]:
     if not physical.stats.groups:
         return [f"none: no group for {counted(len(bound.configs), 'configuration')}"]
     own = bound.learner.explained(bound.configs) if isinstance(bound.learner, ExplainsTraining) else []
-    return [_packed_trials(physical), *own]
+    return [_packed_trials(physical), *_rungs(physical), *own]
 
 
 def _packed_trials(physical: PhysicalPlan) -> str:
@@ -207,12 +208,41 @@ def _rounds(physical: PhysicalPlan, configs: int) -> str:
     more = f" then up to {counted(trials, 'trial')} per group," if trials > configs else ""
     if search.method == "tpe":
         return f";{more} as {name} proposes"
-    whole = trials * search.budget
+    spent, whole = search.most_budget(configs), trials * search.budget
     if search.resource == "rows":
         least = f"at least 1/{search.budget} of the rows"
-        work = f"as much as {counted(round(search.most_budget(configs) / search.budget), 'training')} on all rows"
+        work = f"as much as {counted(round(spent / search.budget), 'training')} on all rows"
         return f"; {name} trains on {least}, the best on more: {work} per group"
-    return f";{more} {name} runs about {search.most_budget(configs):,} of {whole:,} epochs per group"
+    return f";{more} {name} runs about {spent:,} of {whole:,} {search.resource} per group"
+
+
+def _rungs(physical: PhysicalPlan) -> list[str]:
+    """Return the schedule of a search that stops trials: for each bracket, how many trials get how much."""
+    search = physical.bound.search
+    if search is None or not search.prunes or not physical.stats.groups:
+        return []
+    about = "about " if search.method == "asha" else ""
+    found = []
+    for bracket in search.brackets(len(physical.bound.configs)):
+        first, *others = bracket
+        more = "".join(f", {about}{rung.trials:,} of {_given(search, rung.budget)}" for rung in others)
+        found.append(f"{counted(first.trials, 'trial')} of {_given(search, first.budget)}{more}")
+    if search.resource == "rows":
+        found.append("trials train anew at each rung, which has more rows of groups with few")
+    if search.resource == "iterations":
+        found.append(
+            "trials that draw rows or features at random, or reweight trees, grow all their trees again at each rung"
+            if search.anew
+            else "a trial that goes on keeps its trees and adds to them"
+        )
+    return found
+
+
+def _given(search: SearchPlan, budget: int) -> str:
+    """Return what a rung gives a trial."""
+    if search.resource != "rows":
+        return counted(budget, search.resource.removesuffix("s"))
+    return "all rows" if budget == search.budget else f"{budget}/{search.budget} of the rows"
 
 
 def money(candidate: Candidate, physical: PhysicalPlan, workers: int) -> float | None:
@@ -297,6 +327,8 @@ def _features(physical: PhysicalPlan) -> str:
     if learner.prefers_sparse and encoders.is_mostly_zero(items, physical.width, most):
         kind = "sparse where a group has many rows"
     size = f"{counted(len(items), 'feature')} as {counted(physical.width, 'column')}, {kind}"
+    if physical.bound.auto and physical.bound.auto.left_out:
+        size += f", without {physical.bound.auto.left_out}"
     if left_out := physical.bound.left_out:
         size += f", without {', '.join(left_out)}, as VALIDATE looks at {'it' if len(left_out) == 1 else 'them'}"
     return f"{on_one_line(named, _TEXT)}: {size}"

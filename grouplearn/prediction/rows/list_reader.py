@@ -13,7 +13,7 @@ from grouplearn.catalog.checks.damage import damaged, shown
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data import list_columns
 from grouplearn.data.dataset import Item
-from grouplearn.data.encoding.listed import OUTSIDE
+from grouplearn.data.encoding.lists.sparse import OUTSIDE
 from grouplearn.data.list_columns import Opened
 from grouplearn.errors import data_error
 

@@ -14,6 +14,7 @@ from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.dataset import FloatArray, Item
 from grouplearn.data.encoders import Columns
 from grouplearn.data.encoding.encoder import FittedItem
+from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.data.list_columns import lists_of
 from grouplearn.models.forms.form import Layout
 from grouplearn.prediction.rows.known_values import Codes, KnownValues
@@ -62,6 +63,9 @@ class OwnColumns:
         for (number, item), column in zip(others, columns[1:] if numbers else columns, strict=True):
             if item.kind == "array":
                 numeric[:, item.column : item.column + item.buckets] = array_values(self._definition, item, column)
+            elif item.kind == "binned":
+                values = column.cast(pa.float64()).fill_null(np.nan)
+                numeric[:, item.column] = values.to_numpy(zero_copy_only=False)
             elif item.kind == "hash":
                 codes[:, item.column] = bucket_numbers(self._definition, item, column)
             elif item.is_list:
@@ -78,10 +82,11 @@ class OwnColumns:
         if not self._fitted:
             return np.full(len(texts), -1, np.int32)
         if number not in self._known:
-            places = OwnPositions([own[number].categories for own in self._fitted])
+            item = self._items[number]
+            places = OwnPositions([own[number].categories for own in self._fitted], encoder_of(item).rest(item))
             self._known[number] = KnownValues(pa.array(places.categories, pa.string())), places
         known, places = self._known[number]
-        return np.nan_to_num(places.of(group, known.codes(texts)), nan=-1).astype(np.int32)
+        return np.nan_to_num(places.of(group, known.codes(texts), texts), nan=-1).astype(np.int32)
 
 
 def _empty(items: Sequence[Item], n_rows: int) -> tuple[FloatArray, npt.NDArray[np.int32]]:

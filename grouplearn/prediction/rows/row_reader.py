@@ -98,10 +98,14 @@ class RowReader:
         item, at = self._vocabulary.definition.items[number].item, self._vocabulary.layout.starts[number]
         if item.kind == "array":
             x[:, at : at + item.buckets] = array_values(self._vocabulary.definition, item, column)
-        elif item.kind == "category":
+        elif item.is_named:
             own = self._vocabulary.categories[number]
             known = own.texts if by_sql or own.values is None else own.values
-            x[:, at] = own.places.of(group, known.codes(column))
+            x[:, at] = own.places.of(group, known.codes(column), column)
+        elif item.kind == "binned":
+            values = column.cast(pa.float64()).fill_null(np.nan).to_numpy(zero_copy_only=False)
+            places = self._vocabulary.bins[number].places(group, values)
+            x[:, at] = np.where((group < 0) | (places < 0), np.nan, places)
         elif item.kind == "hash":
             buckets = bucket_numbers(self._vocabulary.definition, item, column)
             wide = self._vocabulary.wide.get(number)
@@ -136,7 +140,7 @@ class RowReader:
         """Return an item's number and the place of its plain column, None for another expression."""
         if self._evaluated and entry.item.kind != "numeric":
             return number, self._places.get(item_alias(number))
-        if entry.item.kind == "numeric":
+        if entry.item.is_number:
             place = self._column(entry.sql)
             good = place is not None and not self._kind.field(place).metadata
             return number, place if good and is_readable(self._kind.field(place).type) else None
@@ -144,7 +148,7 @@ class RowReader:
             of_bytes = entry.type == "BLOB"
             place = self._column(_between(entry.sql, _BYTES if of_bytes else _NUMBERS))
             return number, place if place is not None and self._is_array(place, of_bytes) else None
-        if entry.item.kind == "category":
+        if entry.item.is_named:
             values = self._vocabulary.categories[number].values
             place = self._column(_between(entry.sql, as_text_of(entry.type)))
             return number, place if place is not None and values and values.takes(self._kind.field(place)) else None

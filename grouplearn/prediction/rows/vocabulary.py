@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow as pa
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.dataset import FloatArray
 from grouplearn.data.encoders import FittedItem
+from grouplearn.data.encoding.categories.bins import GroupBins
 from grouplearn.data.encoding.registry import encoder_of, widths_of
 from grouplearn.models.forms.form import Layout
 from grouplearn.prediction.rows.known_values import Codes, KnownValues
@@ -25,9 +27,12 @@ _MOST = 1 << 22
 
 
 class OwnPositions:
-    """Each category's place in each group's list, for categories of all groups in one list."""
+    """Each category's place in each group's list, for categories of all groups in one list.
 
-    def __init__(self, lists: Sequence[tuple[str, ...]]) -> None:
+    ``rest`` is the category that stands for texts that a group does not list.
+    """
+
+    def __init__(self, lists: Sequence[tuple[str, ...]], rest: str | None = None) -> None:
         apart: dict[tuple[str, ...], int] = {}
         self._list = np.array([apart.setdefault(own, len(apart)) for own in lists], dtype=np.int64)
         self.categories = sorted({category for own in apart for category in own})
@@ -41,9 +46,20 @@ class OwnPositions:
             self._table[pairs] = at
         order = np.argsort(pairs, kind="stable")
         self._pairs, self._at = pairs[order], at[order]
+        self._rest: FloatArray | None = None
+        if rest is not None:
+            self._rest = np.array([own.index(rest) if rest in own else np.nan for own in apart])
 
-    def of(self, group: Codes, codes: Codes) -> FloatArray:
-        """Return the place of each row's category in its group's list, NaN if it is not there."""
+    def of(self, group: Codes, codes: Codes, texts: Any) -> FloatArray:
+        """Return the place of each row's category in its group's list, NaN if it is not there; ``codes`` are those of ``texts``
+        as read, a column."""
+        found = self._listed(group, codes)
+        if self._rest is None:
+            return found
+        other = np.isnan(found) & (group >= 0) & np.asarray(texts.is_valid())
+        return np.where(other, self._rest[self._list[group]], found)
+
+    def _listed(self, group: Codes, codes: Codes) -> FloatArray:
         known = (group >= 0) & (codes >= 0)
         pairs = np.where(known, self._list[group] * self._width + codes, self._width - 1)
         if self._table is not None:
@@ -85,13 +101,15 @@ class Categories:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What a model's rows are read with: layout, groups by their keys, each item's categories, and columns of wide items."""
+    """What a model's rows are read with: layout, groups by their keys, each item's categories or bins, and columns of wide
+    items."""
 
     definition: ModelDefinition
     layout: Layout
     routes: Routes
     categories: Mapping[int, Categories]
     wide: Mapping[int, WideOwnPositions]
+    bins: Mapping[int, GroupBins]
 
     @classmethod
     def of(
@@ -110,8 +128,10 @@ class Vocabulary:
             return None
         categories = {}
         for number, entry in enumerate(definition.items):
-            if entry.item.kind == "category":
-                places = OwnPositions([own[number].categories for own in fitted])
+            if entry.item.is_named:
+                places = OwnPositions(
+                    [own[number].categories for own in fitted], encoder_of(entry.item).rest(entry.item)
+                )
                 values = KnownValues.of(places.categories, entry.type, cursor)
                 texts = KnownValues(pa.array(places.categories, pa.string()))
                 categories[number] = Categories(places, texts, values)
@@ -120,4 +140,9 @@ class Vocabulary:
             for number, entry in enumerate(definition.items)
             if entry.item.kind == "hash" and encoder_of(entry.item).wide
         }
-        return cls(definition, Layout.of(definition), routes, categories, wide)
+        bins = {
+            number: GroupBins([own[number] for own in fitted])
+            for number, entry in enumerate(definition.items)
+            if entry.item.kind == "binned"
+        }
+        return cls(definition, Layout.of(definition), routes, categories, wide, bins)

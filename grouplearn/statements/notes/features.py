@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
 
+from grouplearn.bind.auto.choice import NAMED_ID
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.encoding import types
 from grouplearn.data.shard import FloatArray
@@ -19,7 +19,6 @@ _FEWEST = 100
 _NEARLY = 0.95
 #: Rows looked at: first some, and then at most these.
 _SOME, _MOST = 1000, 1 << 20
-_NAMED_ID = re.compile(r"(?:^|.*[_\W])(?:id|uuid|guid|key|nr|no)\W*|.*[a-z](?:Id|ID)\W*", re.IGNORECASE)
 
 
 def ids(job: Job, definition: ModelDefinition) -> Iterator[str]:
@@ -36,12 +35,12 @@ def ids(job: Job, definition: ModelDefinition) -> Iterator[str]:
 
 def _is_id(job: Job, entry: ItemColumn) -> bool:
     item, data = entry.item, job.dataset
-    if item.kind == "category":
+    if item.is_named:
         return len(data.dictionary(item)) >= _NEARLY * data.n_rows
     if item.kind != "numeric" or types.kind(entry.type) != "numeric":
         return False
     some = _known(data.numeric[:_SOME, item.column])
-    named = _NAMED_ID.fullmatch(item.name) is not None
+    named = NAMED_ID.fullmatch(item.name) is not None
     if not (named or types.fits_bigint(entry.type)) or not _are_unique(some):
         return False
     values = _known(data.numeric[:_MOST, item.column])

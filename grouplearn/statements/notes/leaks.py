@@ -46,7 +46,7 @@ def _reason(job: Job, definition: ModelDefinition, group: Group) -> str | None:
     """Return which feature of a group equals the label, or alone predicts it; None if none does."""
     start, stop = next(iter(group.ranges))
     rows = job.dataset.rows(start, min(stop, start + _MOST_ROWS))
-    items = [item for item in job.items if item.kind in ("numeric", "category")][:_MOST_FEATURES]
+    items = [item for item in job.items if item.kind == "numeric" or item.is_named][:_MOST_FEATURES]
     columns = [_column(rows, item) for item in items]
     n_classes = len(definition.classes)
     if not n_classes:

@@ -39,6 +39,11 @@ def seen_in_rows(
     return found
 
 
+def seen_in_plan(physical: PhysicalPlan) -> DataNotes:
+    """Return the notes on a statement whose rows were not kept."""
+    return {0: RowNotes(mild=tuple(_of_columns(physical)))}
+
+
 def seen_in_groups(job: Job, definition: ModelDefinition, outcome: RunOutcome) -> DataNotes:
     """Return the notes on single groups of a run.
 
@@ -57,7 +62,8 @@ def seen_in_groups(job: Job, definition: ModelDefinition, outcome: RunOutcome) -
 
 
 def _of_columns(physical: PhysicalPlan) -> Iterator[str]:
-    """Yield the notes on columns of FROM that are times, or no features."""
+    """Yield the notes on how FROM was read, and on columns of it that are times, or no features."""
+    yield from physical.bound.notes
     yield from _of_times(physical.stats.times)
     yield from _of_validation(physical.bound.left_out)
     yield from _of_series(physical.bound)

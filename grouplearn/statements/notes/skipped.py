@@ -89,5 +89,5 @@ def _what(missing: int, infinite: int) -> str:
 
 def _filled(entry: ItemColumn) -> str:
     """Return the feature that has a value in every row."""
-    sql = entry.expression.strip()
+    sql = entry.written.strip()
     return f"impute({sql})" if entry.item.kind == "numeric" else f"coalesce({sql}, ...)"

@@ -45,8 +45,8 @@ def alike_values(job: Job, definition: ModelDefinition) -> Iterator[str]:
     if definition.series:
         yield from _alike_series(job, definition)
     for entry in definition.items[OWN if definition.series else 0 :]:
-        if entry.item.kind == "category":
-            yield from _alike("categories", job.dataset.dictionary(entry.item), "FEATURES", entry.expression)
+        if entry.item.is_named:
+            yield from _alike("categories", job.dataset.dictionary(entry.item), "FEATURES", entry.written)
 
 
 def _alike_series(job: Job, definition: ModelDefinition) -> Iterator[str]:

@@ -186,7 +186,7 @@ def _has_known_words(manifest: Manifest) -> bool:
     if not (runs and same and (search is None or search.method in PROCEDURES)):
         return False
     try:
-        if not set(job.target.metrics) <= set(definition.family.names()):
+        if not all(map(definition.family.has, job.target.metrics)):
             return False
         check_definition(definition.catalog or "", as_stored(definition))
     except (DataError, Failure, KeyError, ValueError):

@@ -57,6 +57,8 @@ def is_stored(connection: duckdb.DuckDBPyConnection, catalog: str, run: Path) ->
     """Return whether the connection sees the model of the run in directory ``run``."""
     with suppress(Error):
         if has_schema(connection, catalog):
-            query = f"SELECT 1 FROM {table(catalog, 'models')} WHERE model = ?::UUID"
+            names = ("models", "past_models")  # it may be replaced already
+            every = " UNION ALL ".join(f"SELECT model FROM {table(catalog, name)}" for name in names)
+            query = f"SELECT 1 FROM ({every}) WHERE model = $1::UUID"
             return bool(connection.execute(query, [identity_of(run)]).fetchall())
     return False

@@ -24,19 +24,23 @@ from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.hyperparameter_values import are_declared
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.optional import HasObjectives, conflict, stops_between_batches
-from grouplearn.models.definition import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition
+from grouplearn.learners.contract.refreshing import Continuation
+from grouplearn.learners.contract.standard_errors import ErrorOptions
+from grouplearn.models.definition import HyperparameterColumn, ItemColumn, KeyColumn, ModelDefinition, Watermark
 from grouplearn.models.label import Label, label_length
+from grouplearn.models.state import Artifact
 from grouplearn.schedule.averages import Averages
 from grouplearn.schedule.messages import Unit, is_possible_order
 from grouplearn.schedule.operators import OPERATORS
 from grouplearn.schedule.workload import Hops, Workload
 from grouplearn.search.procedures import PROCEDURES, SearchPlan
 from grouplearn.search.space import Choices, Dimension, Range
-from grouplearn.train.job import Job, UnitTurns
+from grouplearn.store.refreshing import KnownGroup, Refreshed, RefreshRun
+from grouplearn.train.job import Earlier, Job, UnitTurns
 from grouplearn.train.results import ledger
 
 #: The format of manifests; runs of other versions are refused.
-FORMAT = 12
+FORMAT = 15
 #: Limits of the catalog and of arrays: numbers of units and rows of a block, and bytes.
 _MOST, _MOST_BYTES = 2**31 - 1, 2**63 - 1
 #: The most folds that VALIDATE FOLDS takes.
@@ -51,7 +55,8 @@ class Manifest:
     statement: OR REPLACE, and whether rows are held out; ``within`` is the number of seconds of WITHIN. ``replaced`` is the
     identity of the model that was there at the beginning, the only one that may be replaced. ``began`` is a
     ``time.time()``. ``sums`` are the checksums of the files of rows. A search in rounds has its plan in ``search`` and no
-    ``units``, as these follow from results; ``stored`` and ``outputs`` are used to estimate them.
+    ``units``, as these follow from results; ``stored`` and ``outputs`` are used to estimate them. ``refresh`` says how the
+    results of a REFRESH are stored, and ``watermark`` are the latest times of the rows of a TRAIN.
     """
 
     definition: ModelDefinition
@@ -70,6 +75,8 @@ class Manifest:
     sums: tuple[FileSums, ...]
     stored: int
     outputs: int
+    watermark: Watermark | None = None
+    refresh: RefreshRun | None = None
     format: int = FORMAT
 
     def job_with_rows(self, directory: Path) -> Job:
@@ -85,8 +92,9 @@ class Manifest:
 
 
 KINDS = (
-    *ledger.RESULT_KINDS, Averages, Choices, Dataset, DatasetFiles, FileSums, Group, Hops, HyperparameterColumn, ItemColumn, Job,
-    KeyColumn, Lists, Manifest, ModelDefinition, Range, SearchPlan, Label, UnitTurns, Workload,
+    *ledger.RESULT_KINDS, Artifact, Averages, Choices, Continuation, Dataset, DatasetFiles, Earlier, ErrorOptions, FileSums,
+    Group, Hops, HyperparameterColumn, ItemColumn, Job, KeyColumn, KnownGroup, Lists, Manifest, ModelDefinition, Range,
+    Refreshed, RefreshRun, SearchPlan, Label, UnitTurns, Watermark, Workload,
 )  # fmt: skip
 
 

@@ -44,7 +44,22 @@ def planned(connection: duckdb.DuckDBPyConnection, checker: SqlChecker, bound: B
     """Return the physical plan of a bound statement: a new one, or that of the run that it replays."""
     repeats = repeated_by(connection, checker, bound)
     physical = plan(bound, statistics(checker, bound), calibration.load(checker.outside))
+    _refuse_uncalibrated(checker, physical)
     return check_units(checker, physical) if repeats is None else repeated(checker, physical, repeats)
+
+
+def _refuse_uncalibrated(checker: SqlChecker, physical: PhysicalPlan) -> None:
+    """Raise BindError if the probabilities of a label cannot be calibrated."""
+    bound = physical.bound
+    if bound.options.training.calibrate is None:
+        return
+    span = next(each.name.span for each in bound.statement.options if each.name.value.casefold() == "calibrate")
+    if physical.label.scores_classes:
+        message = f"calibrate is for probabilities of two classes, and the label has {len(physical.stats.classes)}"
+        raise checker.error(message, span, "Predict one of them: PREDICT label = 'a class'.")
+    if physical.family.named(physical.metric).threshold:
+        message = f"{physical.metric} chooses a threshold of probabilities before they are calibrated"
+        raise checker.error(message, span, "OPTIMIZE another metric, and give m_predict a threshold.")
 
 
 def choose(physical: PhysicalPlan, cancelled: Callable[[], bool], *, every: bool = False) -> Choice:

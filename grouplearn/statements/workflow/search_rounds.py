@@ -153,7 +153,7 @@ class _Search:
             if self._lacks(group, config, budget)
         ]
         self._wanted = {(each.group, each.config): each.budget for each in wanted}
-        if self._plan.resource == "epochs":
+        if self._plan.resource != "rows":
             self._goals |= self._wanted
             return self._trained(wanted, 0)
         by_part: dict[int, list[_Wanted]] = defaultdict(list)

@@ -10,11 +10,14 @@ from typing import Any
 
 from grouplearn.bind.bound import BoundTrain
 from grouplearn.bind.run.class_options import texts_of
+from grouplearn.bind.run.standard_errors import errors_of
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.catalog.records import RunOutcome
+from grouplearn.catalog.rows.profile_rows import profile_rows
 from grouplearn.data.dataset import Dataset, Group
 from grouplearn.data.encoders import FittedItem
 from grouplearn.extract.counts.statistics import Statistics
+from grouplearn.extract.extract import told_apart_by
 from grouplearn.failures import NotMeasured
 from grouplearn.interrupting import with_checks
 from grouplearn.learners import registry
@@ -30,6 +33,12 @@ from grouplearn.runtime.ray.settings import Cluster
 from grouplearn.runtime.runtimes import get_ready
 from grouplearn.schedule.messages import Unit
 from grouplearn.statements.workflow import planning, refitting
+from grouplearn.statements.workflow.held_out import (
+    HeldOutPredictions,
+    held_out_predictions,
+    of_folds,
+    units_of_folds,
+)
 from grouplearn.statements.workflow.manifest import Manifest
 from grouplearn.statements.workflow.scheduled import RunControls, Scheduled
 from grouplearn.statements.workflow.search_progress import later
@@ -75,6 +84,13 @@ def job_of(
         training=TrainingLimits(bound.options.training.seed, physical.epochs, bound.options.training.early_stopping),
         own=None if bound.learner.declaration.stored_name in registry.LEARNERS else bound.learner,
         block_rows=physical.longest_block,
+        state_bytes=bound.options.training.state_bytes,
+        held_out=None if bound.held_out is None else told_apart_by(bound),
+        calibrate=bound.options.training.calibrate,
+        profiles=bound.options.storage.profiles,
+        quantiles=bound.options.storage.quantiles(sum(physical.stats.rows), len(physical.stats.rows)),
+        errors=errors_of(bound, physical.label, checker),
+        offset=bound.options.estimation.offset is not None,
         fitted=refitting.fit_on_all_groups(
             items, dataset, bound.learner.declaration.handles_missing, bound.holdout.split
         )
@@ -160,14 +176,17 @@ def run(work: Work, controls: RunControls) -> RunOutcome:
         if work.rounds is not None:
             found = search(work.rounds, job, watching, controls)
             outcome, units, configs = found.outcome, found.units, found.configs
+            predicted = held_out_predictions(replace(job, configs=configs), outcome)
         else:
-            outcome, units = _merged(work, job, watching, controls)
+            outcome, units, predicted = _merged(work, job, watching, controls)
             configs = None
     finally:
         watching.ended()
+    profiles = profile_rows(job)
     seconds = work.spent + time.perf_counter() - started
     ran = (work.scheduled.operator, work.scheduled.executor, work.workers, seconds)
-    return RunOutcome(outcome, units, *ran, configs=configs)
+    calibrated = predicted.calibrated(outcome)
+    return RunOutcome(calibrated, units, *ran, configs=configs, profiles=profiles, held_out=predicted.rows)
 
 
 def prepare(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> None:
@@ -180,18 +199,30 @@ def prepare(physical: PhysicalPlan, cancelled: Callable[[], bool]) -> None:
     get_ready(executor, Cluster(placement.address, placement.worker_timeout), cancelled)
 
 
-def _merged(work: Work, job: Job, watching: Observer, controls: RunControls) -> tuple[Outcome, tuple[UnitResult, ...]]:
-    """Carry out all units and, with ``refit``, train the best configuration of each group once more on all rows."""
-    results = _carry_out(work.scheduled, work.units, job, watching, controls)
-    found = merge(job, results)
+def _merged(
+    work: Work, job: Job, watching: Observer, controls: RunControls
+) -> tuple[Outcome, tuple[UnitResult, ...], HeldOutPredictions]:
+    """Carry out all units and, with ``refit``, train the best configuration of each group once more on all rows.
+
+    Return the predictions of held-out rows, too, if they are wanted; with folds, their models are trained once more for them.
+    """
+    searched = (
+        job if work.refit is None else replace(job, state_bytes=None, errors=None)
+    )  # the models are trained once more
+    results = _carry_out(work.scheduled, work.units, searched, watching, controls)
+    found, ended = merge(job, results), max((result.ended for result in results), default=0.0)
+    if job.predicts_held_out and job.split.folds:
+        folds = units_of_folds(job, work.units, found)
+        again = _carry_out(work.scheduled, folds, of_folds(job), watching, controls)
+        return found, (*results, *(later(result, ended) for result in again)), held_out_predictions(job, found, again)
+    predicted = held_out_predictions(job, found)
     if work.refit is None:
-        return found, results
+        return found, results, predicted
     units = refitting.units_of(work.units, found, spares=job.split.spares)
     again = _carry_out(work.scheduled, units, work.refit, watching, controls)
     models = merge(work.refit, again)
-    ended = max((result.ended for result in results), default=0.0)
     every = (*results, *(later(result, ended) for result in again))
-    return refitting.merged(found, models), every
+    return refitting.merged(found, models), every, predicted
 
 
 def _carry_out(

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 
 from grouplearn.data.shard import FloatArray, Matrix
+from grouplearn.data.tensors import tensor_bytes
 from grouplearn.learners.contract.control import Diverged
-from grouplearn.learners.contract.optional import HasImportance, JoinsClasses, ProvesConvergence
+from grouplearn.learners.contract.optional import HasImportance, JoinsClasses, ProvesConvergence, predicting
+from grouplearn.learners.contract.standard_errors import ERRORS, ErrorSums, Estimated, HasStandardErrors
 from grouplearn.models.forms.forms import misfit
 from grouplearn.models.metrics import metrics
 from grouplearn.models.metrics.metrics import MetricSums
-from grouplearn.models.state import Artifact
+from grouplearn.models.state import Artifact, State
 from grouplearn.train.block_sums import BlockSums
 from grouplearn.train.job import NOT_BEGUN
 from grouplearn.train.pack import (
@@ -29,17 +32,22 @@ from grouplearn.train.pack import (
     settle,
     waited_values,
 )
-from grouplearn.train.results.trial_states import extract_trial
+from grouplearn.train.results.trial_states import extract_trial, progress_of
 from grouplearn.train.results.trials import TrialResult
+
+#: The tensor of a state that has the totals of the rows that it has learned from.
+ALL_ROWS = "all_rows"
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Metric sums of some blocks: of candidate models on training and held-out rows, and of waiting points of curves."""
+    """Metric sums of some blocks: of candidate models on training and held-out rows, and of waiting points of curves; ``errors``
+    are the sums from which the models' standard errors follow."""
 
     train: BlockSums[MetricSums] = field(default_factory=BlockSums)
     valid: BlockSums[MetricSums] = field(default_factory=BlockSums)
     waiting: BlockSums[MetricSums] = field(default_factory=BlockSums)
+    errors: BlockSums[ErrorSums] = field(default_factory=BlockSums)
 
     def merged(self, other: Evaluation) -> Evaluation:
         """Return the sums of both sets of blocks."""
@@ -47,7 +55,12 @@ class Evaluation:
             self.train.merged(other.train, metrics.merge),
             self.valid.merged(other.valid, metrics.merge),
             self.waiting.merged(other.waiting, metrics.merge),
+            self.errors.merged(other.errors, _both),
         )
+
+
+def _both(left: ErrorSums, right: ErrorSums) -> ErrorSums:
+    return left.merged(right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +82,33 @@ def evaluate(pack: Pack, training: Training) -> Evaluation:
         measure(pack, prepared.judged, scores) if pack.measures_training_rows else nothing,
         measure(pack, prepared.valid, scores) if prepared.valid is not None else nothing,
         judge_blocks(pack, training) if _by_artifact(pack) else nothing,
+        _error_sums(pack, training.state),
     )
+
+
+def _error_sums(pack: Pack, state: State) -> BlockSums[ErrorSums]:
+    """Return the sums over blocks of training rows from which standard errors follow; none if there are none."""
+    sums: BlockSums[ErrorSums] = BlockSums()
+    if pack.errors is None:
+        return sums
+    learner = cast(HasStandardErrors, pack.learner)
+    for block in pack.prepared.train.blocks():
+        pack.check()
+        given = pack.prepared.problem, pack.configs, state
+        own = learner.error_sums(*given, block.read(), pack.errors) if block.n_rows else None
+        sums = sums.merged(BlockSums.of(block.first, own), _both)
+    return sums
+
+
+def _errors(pack: Pack, training: Training, evaluation: Evaluation) -> list[FloatArray]:
+    """Return what is kept of the standard errors of each config, nothing if they have none."""
+    if pack.errors is None or all(fit.diverged for fit in training.fits):
+        return []
+    converged = [_converged(pack, training, index, fit.epochs) for index, fit in enumerate(training.fits)]
+    losses = pack.learner.losses(training.state)
+    models = Estimated(pack.configs, converged, losses, training.state, pack.before)
+    total = evaluation.errors.total(pack.prepared.n_blocks, _both)
+    return cast(HasStandardErrors, pack.learner).errors(pack.prepared.problem, models, total, pack.errors)
 
 
 def conclude(
@@ -81,6 +120,7 @@ def conclude(
     train, valid = (_finished(pack, sums) for sums in (evaluation.train, evaluation.valid))
     models = [_model(pack, settled, index) for index in range(len(numbers))]
     alike, trials = _first_alike(models), []
+    errors = _errors(pack, training, evaluation) if keep_model else []
     for index, (number, fit) in enumerate(zip(numbers, settled.fits, strict=True)):
         model, place = models[index], places.get(alike[index])
         measured, after = ({} if place is None else _column(finished, place) for finished in (train, valid))
@@ -89,8 +129,29 @@ def conclude(
             number, "done", None, fit.epochs, seconds / len(numbers), measured, after, converged=converged
         )
         trial = _trial(pack, fit, model, trial, keep_model)
+        if trial.artifact is not None and errors:
+            own = {**trial.artifact.tensors, ERRORS: errors[index]}
+            trial = replace(trial, artifact=replace(trial.artifact, tensors=own))
+        if trial.artifact is not None:
+            trial = replace(trial, state=state_to_keep(pack, training, index, trial.artifact))
         trials.append(_as_far_as_it_came(pack, settled, index, trial))
     return tuple(trials)
+
+
+def state_to_keep(pack: Pack, training: Training, index: int, artifact: Artifact) -> bytes | None:
+    """Return what a config's model can be refreshed from, if it is kept: sums of one pass, or weights and optimizer."""
+    if pack.state_bytes is None:
+        return None
+    if training.sums is not None:
+        state = tensor_bytes(training.sums)
+    elif pack.learner.access.visits:
+        totals = {ALL_ROWS: pack.prepared.train.totals.numbers()[None]}
+        tensors = State.from_bytes(extract_trial(training, index).state).tensors
+        state = State({**tensors, **totals}, np.zeros(1, np.bool_)).to_bytes()
+    else:
+        return None
+    size = len(artifact.text) + sum(tensor.nbytes for tensor in artifact.tensors.values())
+    return state if len(state) <= max(pack.state_bytes, size) else None
 
 
 def _converged(pack: Pack, training: Training, index: int, epochs: int) -> bool | None:
@@ -111,7 +172,7 @@ def _as_far_as_it_came(pack: Pack, training: Training, index: int, trial: TrialR
         if not trial.epochs:
             return TrialResult(trial.config, "stopped", NOT_BEGUN, seconds=trial.seconds)
         trial = replace(trial, status="stopped")
-    return replace(trial, carried=extract_trial(training, index)) if pack.carries else trial
+    return replace(trial, carried=progress_of(pack.learner, training, index)) if pack.carries else trial
 
 
 def _by_artifact(pack: Pack) -> bool:
@@ -139,10 +200,10 @@ def _candidate_scores(pack: Pack, training: Training) -> Scores | None:
     for candidate in _candidates(training):
         frozen = training.fits[candidate.index].artifact if candidate.frozen else None
         present = frozen or pack.learner.finalize(problem, pack.configs, training.state, candidate.index)
-        models.append(present)
+        models.append((predicting(pack.learner, pack.configs[candidate.index]), present))
 
     def scores(x: Matrix) -> FloatArray:
-        return np.stack([pack.learner.score(problem.label, model, x) for model in models], axis=1)
+        return np.stack([learner.score(problem.label, model, x) for learner, model in models], axis=1)
 
     return scores if models else None
 

@@ -26,7 +26,7 @@ from grouplearn.interrupting import with_checks
 from grouplearn.layout.ragged import Ragged
 from grouplearn.schedule.messages import BlockRange, Push, Unit
 from grouplearn.train.job import GroupFacts, LostWork, StepRecord, UnitResult
-from grouplearn.train.results.trials import CurvePoint, Curves, Models, TrialProgress, Trials
+from grouplearn.train.results.trials import CurvePoint, Curves, Models, States, TrialProgress, Trials
 
 #: Seconds of results that can be lost, besides units in flight, when everything dies.
 FLUSH_SECONDS = 1.0
@@ -34,8 +34,8 @@ FLUSH_SECONDS = 1.0
 COMPACT_BYTES = 1 << 22
 #: The types of values in results.
 RESULT_KINDS = (
-    BlockRange, TrialProgress, Curves, CurvePoint, FittedItem, GroupFacts, Item, LostWork, Models, Push, Ragged, StepRecord,
-    Trials, Unit, UnitResult,
+    BlockRange, TrialProgress, Curves, CurvePoint, FittedItem, GroupFacts, Item, LostWork, Models, Push, Ragged, States,
+    StepRecord, Trials, Unit, UnitResult,
 )  # fmt: skip
 
 _DIGEST = 32

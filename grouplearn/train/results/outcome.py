@@ -53,6 +53,12 @@ class Outcome:
         """Which trials (T,) are their group's best."""
         return np.asarray(self.trials.config == self.best[self.place])
 
+    @property
+    def learned(self) -> dict[int, bool]:
+        """Whether each group has a model of its own rows, by its number."""
+        places = zip(self.ids.tolist(), self.best.tolist(), strict=True)
+        return {number: best >= 0 and number not in self.kept for number, best in places}
+
     def failed_groups(self) -> list[Group]:
         """Return the groups without a model."""
         return [self.groups[place] for place in np.flatnonzero(self.best < 0).tolist()]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from grouplearn.layout.ragged import Ragged
 from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.contract.standard_errors import ERRORS, are_packed
 from grouplearn.models.state import Artifact
 from grouplearn.schedule.messages import BlockRange
 from grouplearn.train.job import GroupFacts, Job, UnitResult
@@ -40,6 +42,7 @@ def _is_of_unit(result: UnitResult) -> bool:
         and len(set(places)) == len(places)
         and all(0 <= place < len(trials) for place in (*places, *trials.texts, *trials.carried))
         and all(len(each) == len(models.places) for models in trials.models for each in _arrays(models))
+        and all(_has_states(models) for models in trials.models)
         and bool((trials.status >= 0).all() and (trials.status < KEPT).all() and (trials.curves.lengths >= 0).all())
         and all(len(getattr(trials, name)) == len(trials) for name in COLUMNS)
         and trials.train.shape == trials.valid.shape == (len(trials), len(trials.names))
@@ -52,6 +55,16 @@ def _arrays(models: Models) -> Iterator[Ragged]:
     yield from models.tensors.values()
     if models.importance is not None:
         yield models.importance
+
+
+def _has_states(models: Models) -> bool:
+    """Return whether models have a state each, if any has."""
+    states = models.states
+    if states is None:
+        return True
+    return states.of.shape == models.places.shape and bool(
+        ((states.of >= -1) & (states.of < len(states.contents))).all()
+    )
 
 
 def _counts(result: UnitResult) -> bool:
@@ -93,4 +106,8 @@ def _fits(job: Job, facts: GroupFacts | None, artifact: Artifact) -> bool:
     n_classes = len(facts.classes)
     problem = Problem(job.target.label, facts.n_features, n_classes, label_length=job.dataset.label_length)
     of_classes = not job.target.label.scores_classes or n_classes > 1
-    return of_classes and job.trainer.validation_error(problem, artifact) is None
+    tensors = {**artifact.tensors}
+    errors = tensors.pop(ERRORS, None) if job.errors is not None else None
+    if errors is not None and not are_packed(errors):
+        return False
+    return of_classes and job.trainer.validation_error(problem, replace(artifact, tensors=tensors)) is None

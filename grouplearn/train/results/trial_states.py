@@ -7,12 +7,31 @@ shared by all. A config continues bit for bit if the learner's arithmetic does n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
+from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.ways import SamplingLearner
 from grouplearn.models.state import State
 from grouplearn.train.pack import Fit, Training
 from grouplearn.train.results.trials import TrialProgress
+
+
+def progress_of(learner: Learner, training: Training, index: int) -> TrialProgress | None:
+    """Return what config ``index`` of a pack needs to continue, None if it begins again."""
+    if not learner.access.in_one_go:
+        return extract_trial(training, index)
+    alone, fit = cast(SamplingLearner, learner).trial_state(training.state, index), training.fits[index]
+    return None if alone is None else TrialProgress(fit.epochs, alone.to_bytes(), tuple(fit.curve))
+
+
+def training_from(learner: Learner, carried: Sequence[TrialProgress]) -> Training:
+    """Return the training of a pack from what its configs carry."""
+    if not learner.access.in_one_go:
+        return combine_trials(carried)
+    state = cast(SamplingLearner, learner).pack_state([State.from_bytes(each.state) for each in carried])
+    return Training(state, _fits(carried), carried[0].epochs)
 
 
 def extract_trial(training: Training, index: int) -> TrialProgress:
@@ -36,5 +55,8 @@ def combine_trials(carried: Sequence[TrialProgress]) -> Training:
     names = states[0].tensors
     tensors = {name: np.concatenate([state.tensors[name] for state in states]) for name in names}
     state = State(tensors, np.concatenate([state.done for state in states]))
-    fits = tuple(Fit(each.epochs, list(each.curve)) for each in carried)
-    return Training(state, fits, carried[0].epochs)
+    return Training(state, _fits(carried), carried[0].epochs)
+
+
+def _fits(carried: Sequence[TrialProgress]) -> tuple[Fit, ...]:
+    return tuple(Fit(each.epochs, list(each.curve)) for each in carried)

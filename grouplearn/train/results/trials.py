@@ -48,7 +48,8 @@ class TrialResult:
     """One trial; metrics by name (``train`` is empty in a fold's unit).
 
     ``stopped``: it should have had more epochs or folds; without any epoch it has no model but a ``reason``. ``converged``:
-    it ended at the optimum; None if the learner does not say. The ``reason`` of a trial that is done is a note.
+    it ended at the optimum; None if the learner does not say. The ``reason`` of a trial that is done is a note. ``state`` is
+    what the model can be refreshed from.
     """
 
     config: int
@@ -63,6 +64,7 @@ class TrialResult:
     importance: tuple[float, ...] | None = None
     carried: TrialProgress | None = None
     converged: bool | None = None
+    state: bytes | None = None
 
     @property
     def usable(self) -> bool:
@@ -71,17 +73,37 @@ class TrialResult:
 
 
 @dataclass(frozen=True, slots=True)
+class States:
+    """The states that m models can be refreshed from, as safetensors files: model i has that of number ``of[i]`` (m,), -1 if it
+    has none. Models of one group may share a state."""
+
+    of: Places
+    contents: Ragged
+
+    def take(self, at: npt.NDArray[Any]) -> States:
+        """Return the states of the models at these places."""
+        return States(self.of[at], self.contents)
+
+    def state(self, at: int) -> bytes | None:
+        """Return the state of a model."""
+        own = int(self.of[at])
+        return None if own < 0 else self.contents[own].tobytes()
+
+
+@dataclass(frozen=True, slots=True)
 class Models:
     """Models of one shape: ``places`` (m,) are their trials.
 
     ``tensors`` are the artifacts' by name, m arrays each; ``scalars`` names those without an axis. Text models have one
-    tensor, ``TEXT``, of uint8. ``importance`` has a number per feature column, if the learner gives any.
+    tensor, ``TEXT``, of uint8. ``importance`` has a number per feature column, if the learner gives any. ``states`` are
+    what they can be refreshed from, if anything is kept.
     """
 
     places: Places
     tensors: Mapping[str, Ragged]
     importance: Ragged | None = None
     scalars: tuple[str, ...] = ()
+    states: States | None = None
 
     @property
     def nbytes(self) -> int:
@@ -101,7 +123,8 @@ class Models:
         if len(at) == len(self.places) and (at == np.arange(len(at))).all():
             return replace(self, places=places)
         own = {name: each.take(at) for name, each in self.tensors.items()}
-        return Models(places, own, self.importance and self.importance.take(at), self.scalars)
+        states = self.states and self.states.take(at)
+        return Models(places, own, self.importance and self.importance.take(at), self.scalars, states)
 
     @classmethod
     def of(cls, records: Sequence[TrialResult]) -> tuple[Models, ...]:
@@ -119,8 +142,17 @@ class Models:
                 np.array(importance, np.float64) for p in places if (importance := records[p].importance) is not None
             ]
             scalars = tuple(name for name, each in every[0].items() if not each.ndim)
-            found.append(cls(np.array(places, np.intp), tensors, Ragged.of(told) if told else None, scalars))
+            states = _states([records[place].state for place in places])
+            found.append(cls(np.array(places, np.intp), tensors, Ragged.of(told) if told else None, scalars, states))
         return tuple(found)
+
+
+def _states(given: Sequence[bytes | None]) -> States | None:
+    known = [np.frombuffer(each, np.uint8) for each in given if each is not None]
+    if not known:
+        return None
+    has = np.array([each is not None for each in given])
+    return States(np.where(has, np.cumsum(has) - 1, -1).astype(np.intp), Ragged.of(known))
 
 
 def _named(artifact: Artifact) -> list[tuple[str, npt.NDArray[Any]]]:
@@ -362,6 +394,7 @@ class Trials:
                 importance=None if importance is None else tuple(importance),
                 carried=self.carried.get(place),
                 converged=None if self.converged[place] < 0 else bool(self.converged[place]),
+                state=None if model is None or model.states is None else model.states.state(at),
             )
 
     def _known(self, values: FloatArray) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,7 @@ import numpy as np
 from grouplearn.amounts import amount_of_bytes
 from grouplearn.data import encoders
 from grouplearn.data.arrays import block_rows
-from grouplearn.data.dataset import Dataset, Group
+from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.encoding.encoder import Replay
 from grouplearn.data.encoding.registry import encoder_of, widths_of
@@ -21,7 +22,7 @@ from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import FeatureBlock
 from grouplearn.models.forms.forms import declared_form
-from grouplearn.train.job import Job
+from grouplearn.train.job import Earlier, Job
 from grouplearn.train.rows.sampled import group_seed, sample, share_of
 from grouplearn.train.rows.used import BoolArray, GroupedRows, GroupFailed, UsedRows, adjoining, forget
 
@@ -48,7 +49,7 @@ class ChosenRows:
         learner, used = job.trainer, UsedRows.of(job, [group], fold)
         if used.failed:
             raise used.failed[0]
-        fitted = _fit(job, used.train.numbers)
+        fitted = _fit(job, used.train, job.earlier.get(group.id))
         dense_columns = sum(widths_of(fitted)) if keeps_zeros(job, fitted, group.n_rows) else 0
         chosen = cls(learner, used, fitted, dense_columns, share_of(job.round.share, group.n_rows))
         return (chosen if chosen.share == 1 else chosen._sampled(job, group))._cut(
@@ -68,13 +69,14 @@ class ChosenRows:
             raise few[0]
         classes = rows.y if job.target.label.has_classes else None
         drawn = sample(rows.numbers, classes, self.share, group_seed(job.training.seed, group))
-        rows = replace(rows, numbers=drawn, start=starts([drawn.size]))
+        place = None if rows.place is None else rows.place[np.searchsorted(rows.numbers, drawn)]
+        rows = replace(rows, numbers=drawn, start=starts([drawn.size]), place=place)
         return replace(self, used=replace(used, train=rows))
 
     def _cut(self, size: int) -> ChosenRows:
         """Cut the training rows into blocks, and the held-out rows into as many pieces."""
         train, valid = self.used.train, self.used.valid
-        cuts = (*range(0, train.numbers.size, size), train.numbers.size)
+        cuts = (*range(0, max(1, train.numbers.size), size), train.numbers.size)
         pieces = tuple(piece * valid.numbers.size // (len(cuts) - 1) for piece in range(len(cuts)))
         return replace(
             self, used=replace(self.used, train=replace(train, cuts=cuts), valid=replace(valid, cuts=pieces))
@@ -82,7 +84,7 @@ class ChosenRows:
 
     def encoded(self, rows: GroupedRows) -> tuple[GroupedRows, Matrix]:
         """Return the rows with their features at once, without those that the learner cannot handle."""
-        x = encode_rows(self.fitted, rows.dataset, rows.numbers, self.dense_columns)
+        x = encode_rows(self.fitted, rows.dataset, rows.numbers, self.dense_columns, place=rows.place)
         if self.learner.declaration.handles_missing or (kept := _complete(x)).all():
             return rows, x
         return rows.only(kept), x[kept]
@@ -109,13 +111,15 @@ def encode_rows(
     numbers: RowNumbers,
     dense_columns: int,
     made: Sequence[Replay] | None = None,
+    place: RowNumbers | None = None,
 ) -> Matrix:
-    """Return the design matrix of rows by number, and free the pages that they were read from.
+    """Return the design matrix of rows by number, and free the pages that they were read from; ``place`` as in
+    ``GroupedRows``.
 
     Callers that encode rows in small parts pass ``made``, the result of ``replays``.
     """
     rows = adjoining(numbers)
-    columns = encoders.columns_of(data, rows)
+    columns = encoders.columns_of(data, rows, place)
     if data.files is not None and isinstance(
         rows, slice
     ):  # a view of pages that are freed, which may be the result itself
@@ -125,18 +129,21 @@ def encode_rows(
     return x
 
 
-def _fit(job: Job, rows: RowNumbers) -> tuple[FittedItem, ...]:
-    """Return the encoders fitted on the rows that the learner will see, which may exclude incomplete ones."""
+def _fit(job: Job, rows: GroupedRows, earlier: Earlier | None) -> tuple[FittedItem, ...]:
+    """Return the encoders as they were before, or fitted on the rows that the learner will see, which may exclude incomplete
+    ones."""
+    known = [None if earlier is None else earlier.kept(number) for number in range(len(job.items))]
+    if all(known):
+        return tuple(filter(None, known))
     learns_all = job.trainer.declaration.handles_missing or all(map(encoders.needs_no_fit, job.items))
-    if not learns_all and not (kept := encoders.complete(job.items, job.dataset, rows)).all():
-        rows = rows[kept]
-    fitted = []
-    for number, item in enumerate(job.items):
-        if item.scope == "all" and number in job.fitted:
-            fitted.append(job.fitted[number])
-        else:
-            fitted.append(encoders.fit(item, job.dataset, rows))
-    return tuple(fitted)
+    if not learns_all:
+        rows = rows.only(encoders.complete(job.items, job.dataset, rows.numbers))
+
+    def fitted(number: int, item: Item) -> FittedItem:
+        before = known[number] or (job.fitted.get(number) if item.scope == "all" else None)
+        return encoders.fit(item, job.dataset, rows.numbers, rows.place) if before is None else before
+
+    return tuple(itertools.starmap(fitted, enumerate(job.items)))
 
 
 def feature_blocks(fitted: Sequence[FittedItem]) -> tuple[FeatureBlock, ...]:

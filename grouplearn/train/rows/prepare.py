@@ -52,9 +52,9 @@ class Prepared:
 class GroupOutline:
     """What is decided about a group (in one fold) before it is split: workers encode its blocks by it independently.
 
-    ``train_rows`` and ``valid_rows`` are the used dataset rows in order; block b has training rows ``train_cuts[b]`` to
-    ``train_cuts[b + 1]``, and the held-out rows between those of ``valid_cuts``. ``numbering`` (C,) are
-    the numbers of classes in the group, and ``class_factors`` their weights.
+    ``train_rows`` and ``valid_rows`` are the used dataset rows in order, ``place`` as in ``GroupedRows``; block b has
+    training rows ``train_cuts[b]`` to ``train_cuts[b + 1]``, and the held-out rows between those of ``valid_cuts``.
+    ``numbering`` (C,) are the numbers of classes in the group, and ``class_factors`` their weights.
     """
 
     train_rows: RowNumbers
@@ -67,6 +67,7 @@ class GroupOutline:
     totals: Totals
     problem: Problem
     facts: GroupFacts
+    place: RowNumbers | None = None
 
     @property
     def n_blocks(self) -> int:
@@ -141,6 +142,7 @@ def outline(job: Job, group: Group, fold: int = FINAL) -> GroupOutline:
         totals=Totals.of_runs(labelled),
         problem=decided.problem,
         facts=decided.facts,
+        place=train.place,
     )
 
 
@@ -151,8 +153,8 @@ def encode_blocks(
 
     ``take`` returns dataset rows by number.
     """
-    judged = _encoded_run(job, outline, outline.train_rows, outline.train_cuts, blocks, take)
-    valid = _encoded_run(job, outline, outline.valid_rows, outline.valid_cuts, held_out, take)
+    judged = _encoded_run(job, outline, True, blocks, take)
+    valid = _encoded_run(job, outline, False, held_out, take)
     judged = replace(judged, whole=outline.totals)
     return _parted(outline, _class_weighted(judged, outline.class_factors), valid, judged)
 
@@ -166,18 +168,24 @@ def stored_blocks(job: Job, outline: GroupOutline, blocks: BlockRange, held_out:
     def encode(numbers: RowNumbers) -> Matrix:
         return encode_rows(fitted, data, numbers, columns, made)
 
+    def encode_training(numbers: RowNumbers) -> Matrix:
+        place = None if outline.place is None else outline.place[np.searchsorted(outline.train_rows, numbers)]
+        return encode_rows(fitted, data, numbers, columns, made, place)
+
     def label(numbers: RowNumbers) -> tuple[FloatArray, FloatArray]:
         y, weight = _numbered(data.y[numbers], outline.numbering), data.weight[numbers]
         forget(data, numbers)
         return y, weight
 
-    def stored(rows: RowNumbers, cuts: tuple[int, ...], wanted: BlockRange) -> StoredShard:
+    def stored(
+        rows: RowNumbers, cuts: tuple[int, ...], wanted: BlockRange, encode: Callable[[RowNumbers], Matrix]
+    ) -> StoredShard:
         bounds = cuts[wanted.first : wanted.last + 1]
         own_cuts = tuple(bound - bounds[0] for bound in bounds)
         own = rows[bounds[0] : bounds[-1]]
         return StoredShard(own, encode, label, own_cuts, wanted.first, outline.totals, directory)
 
-    judged = stored(outline.train_rows, outline.train_cuts, blocks)
+    judged = stored(outline.train_rows, outline.train_cuts, blocks, encode_training)
     factors = outline.class_factors
 
     def weighted(numbers: RowNumbers) -> tuple[FloatArray, FloatArray]:
@@ -185,7 +193,7 @@ def stored_blocks(job: Job, outline: GroupOutline, blocks: BlockRange, held_out:
         return y, _weighted(y, weight, factors)
 
     train = judged if factors is None else replace(judged, label=weighted)
-    return _parted(outline, train, stored(outline.valid_rows, outline.valid_cuts, held_out), judged)
+    return _parted(outline, train, stored(outline.valid_rows, outline.valid_cuts, held_out, encode), judged)
 
 
 def _weighted(y: FloatArray, weight: FloatArray, factors: FloatArray | None) -> FloatArray:
@@ -205,16 +213,13 @@ def _parted(
 
 
 def _encoded_run(
-    job: Job,
-    outline: GroupOutline,
-    rows: RowNumbers,
-    cuts: tuple[int, ...],
-    blocks: BlockRange,
-    take: Callable[[RowNumbers], Dataset],
+    job: Job, outline: GroupOutline, trains: bool, blocks: BlockRange, take: Callable[[RowNumbers], Dataset]
 ) -> Shard:
+    rows, cuts = (outline.train_rows, outline.train_cuts) if trains else (outline.valid_rows, outline.valid_cuts)
     bounds = cuts[blocks.first : blocks.last + 1]
-    data = take(rows[bounds[0] : bounds[-1]])
-    columns = replace(encoders.columns_of(data, slice(None)), dictionaries=job.dataset.dictionaries)
+    run = slice(bounds[0], bounds[-1])
+    data, place = take(rows[run]), outline.place[run] if trains and outline.place is not None else None
+    columns = replace(encoders.columns_of(data, slice(None), place), dictionaries=job.dataset.dictionaries)
     x = encoders.encode(outline.facts.fitted, columns, outline.dense_columns)
     own_cuts = tuple(bound - bounds[0] for bound in bounds)
     return Shard(x, _numbered(data.y, outline.numbering), data.weight, own_cuts, blocks.first)
@@ -283,6 +288,7 @@ def problem_of(job: Job, group: Group, learner: Learner, facts: GroupFacts, n_un
         among_more=among_more,
         items=blocks,
         mirrored=job.target.mirrored,
+        offset=job.offset,
         n_unseen=n_unseen,
         frequency=Frequency.of(job.items[0].options) if learner.declaration.takes_series else None,
         series=facts.fitted[1].categories if learner.declaration.takes_panel else (),

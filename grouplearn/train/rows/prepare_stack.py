@@ -12,16 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data import encoders
-from grouplearn.data.dataset import FloatArray, Group
+from grouplearn.data.dataset import FloatArray, Group, Item
 from grouplearn.data.encoders import FittedGroups, FittedItem, GroupRows
 from grouplearn.data.encoding.registry import widths_of
 from grouplearn.data.shard import RowNumbers, Stack, starts
 from grouplearn.data.split import FINAL
+from grouplearn.data.tensors import header_of, tensors_of_rows
 from grouplearn.kernels.algebra import finite_rows
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import GatheringLearner
-from grouplearn.train.job import GroupFacts, Job
+from grouplearn.models.state import Tensors
+from grouplearn.train.job import Earlier, GroupFacts, Job, warm_start
 from grouplearn.train.rows.chosen import keeps_zeros
 from grouplearn.train.rows.prepare import problem_of
 from grouplearn.train.rows.sampled import group_seed
@@ -38,6 +40,8 @@ from grouplearn.train.rows.used import (
     class_places,
 )
 
+#: In place of the layout of a state: the group goes on from its model, and trains alone.
+_OF_MODELS = -1
 #: The fold that holds a row out, (n,), and how many folds there are.
 FoldOf = tuple[npt.NDArray[np.int16], int]
 
@@ -88,12 +92,14 @@ def prepare_stacks(
     stacks, facts = [], rows.facts
     sound, alone = np.ones(len(groups), np.bool_), np.ones(len(groups), np.bool_)
     sound[[*facts.failed]], alone[[*rows.used.failed]] = False, False
-    shapes = np.vstack([facts.present.T, np.count_nonzero(facts.unseen, axis=1)])
+    shapes = np.vstack([facts.present.T, np.count_nonzero(facts.unseen, axis=1), _layouts(job, groups)])
     for encoded in rows.encoded:
         alone[encoded.members] = False
         for members in _alike(encoded.members[sound[encoded.members]], shapes):
             problem = rows.problem(job, members)
-            if cast(GatheringLearner, learner).gathers(problem, job.configs if configs is None else configs):
+            if shapes[-1, members[0]] != _OF_MODELS and cast(GatheringLearner, learner).gathers(
+                problem, job.configs if configs is None else configs
+            ):
                 stacks.append(rows.stack(job, encoded, members))
             else:
                 alone[members] = True
@@ -103,7 +109,13 @@ def prepare_stacks(
 
 def prepare_folds(job: Job, groups: Sequence[Group]) -> tuple[list[tuple[PreparedStack, FoldOf]], list[int]]:
     """Return the groups ready to train all folds in one pass, with the folds of their rows, and the places of unusual groups."""
-    if not nothing_is_fitted(job) or job.rules.class_weight is not None or job.dataset.y.ndim > 1:
+    if (
+        not nothing_is_fitted(job)
+        or job.rules.class_weight is not None
+        or job.dataset.y.ndim > 1
+        or job.earlier
+        or job.offset
+    ):
         return [], [*range(len(groups))]
     rows, folds = StackRows.of(job, groups, FINAL, lambda *_: True), job.split.folds
     train = rows.used.train
@@ -150,7 +162,7 @@ class StackRows:
         used = UsedRows.of(job, groups, fold)
         n_rows = used.train.sizes + used.valid.sizes + used.n_skipped
         used = replace(used, train=_complete(job, used.train), valid=_complete(job, used.valid))
-        fitted, encoded = _fitted(job, used.train), []
+        fitted, encoded = _fitted(job, groups, used.train), []
         widths = np.array([_widths(each) for each in fitted], np.int64).reshape(-1, len(groups))
         distinct, first, shape = np.unique([widths.sum(axis=0), n_rows], axis=1, return_index=True, return_inverse=True)
         items = ([each.fitted[place] for each in fitted] for place in first.tolist())
@@ -181,11 +193,29 @@ class StackRows:
         return PreparedStack(
             members=tuple(members.tolist()),
             problem=self.problem(job, members),
-            train=weighted,
+            train=replace(weighted, before=self._before(job, members)),
             row_weight=train.weight,
             valid=valid if valid.y.size else None,
             facts=facts,
         )
+
+    def _before(self, job: Job, members: IntArray) -> Tensors | None:
+        """Return the sums of the earlier rows of groups that go on, or where they start; all of them or none."""
+        earlier = [job.earlier.get(self.used.groups[place].id) for place in members.tolist()] if job.earlier else []
+        states = [each.state for each in earlier if each is not None and each.state is not None]
+        if not states:
+            return self._starts(job, members) if any(earlier) else None
+        return tensors_of_rows(np.frombuffer(b"".join(states), np.uint8).reshape(len(states), -1))
+
+    def _starts(self, job: Job, members: IntArray) -> Tensors | None:
+        """Return the states in which groups start from models, (G, ...) by name."""
+        problem, classes = self.problem(job, members), self._facts(job, members[:1])[0].classes
+        groups = [self.used.groups[place].id for place in members.tolist()]
+        states = [warm_start(job, group, problem, classes, job.configs) for group in groups]
+        known = [{name: each[:1] for name, each in state.tensors.items()} for state in states if state is not None]
+        if len(known) < len(states):
+            return None
+        return {name: np.concatenate([each[name] for each in known]) for name in known[0]}
 
     def problem(self, job: Job, members: IntArray) -> Problem:
         """Return the problem of a pack on any of these groups."""
@@ -211,6 +241,24 @@ class StackRows:
         return tuple(GroupFacts(own, classes, *size) for own, size in zip(items, sizes, strict=True))
 
 
+def _layouts(job: Job, groups: Sequence[Group]) -> npt.NDArray[np.int64]:
+    """Return a number for the layout of what each group (G,) goes on or starts from; 0 for none, ``_OF_MODELS`` for a model."""
+    if not job.earlier:
+        return np.zeros(len(groups), np.int64)
+    numbers, found = {b"": 0}, []
+    for earlier in (job.earlier.get(group.id) for group in groups):
+        layout = b"" if earlier is None else _layout(earlier)
+        number = numbers.setdefault(layout, len(numbers))
+        found.append(_OF_MODELS if earlier is not None and earlier.model is not None else number)
+    return np.array(found, np.int64)
+
+
+def _layout(earlier: Earlier) -> bytes:
+    if earlier.before is not None:
+        return repr((earlier.classes, {name: each.shape for name, each in earlier.before.tensors.items()})).encode()
+    return b"" if earlier.state is None else header_of(earlier.state)
+
+
 def _complete(job: Job, rows: GroupedRows) -> GroupedRows:
     """Return rows with a dataset that has no others, without those that the learner cannot handle."""
     rows = _taken(rows)
@@ -225,15 +273,20 @@ def _taken(rows: GroupedRows) -> GroupedRows:
     return replace(rows, dataset=data, numbers=np.arange(rows.numbers.size))
 
 
-def _fitted(job: Job, train: GroupedRows) -> list[FittedGroups]:
-    """Return the items fitted on each group's training rows."""
+def _fitted(job: Job, groups: Sequence[Group], train: GroupedRows) -> list[FittedGroups]:
+    """Return the items fitted on each group's training rows, or before."""
     data, rows = train.dataset, GroupRows(train.of, train.n_groups)
-    return [
-        encoders.constant(job.fitted[number], data, train.n_groups)
-        if number in job.fitted
-        else encoders.fit_groups(item, data, rows)
-        for number, item in enumerate(job.items)
-    ]
+    earlier = [job.earlier.get(group.id) for group in groups] if job.earlier else []
+
+    def fitted(number: int, item: Item) -> FittedGroups:
+        if number in job.fitted:
+            return encoders.constant(job.fitted[number], data, train.n_groups)
+        if not any(earlier) or encoders.needs_no_fit(item):
+            return encoders.fit_groups(item, data, rows, train.place)
+        known = [None if each is None else each.kept(number) for each in earlier]
+        return encoders.fit_each(item, data, rows, known, train.place)
+
+    return list(itertools.starmap(fitted, enumerate(job.items)))
 
 
 def _stays_dense(job: Job, fitted: Sequence[FittedItem], n_rows: int) -> bool:
@@ -249,7 +302,8 @@ def _encoded(job: Job, fitted: Sequence[FittedGroups], members: IntArray, part: 
     Those that the learner cannot handle, as they have a rank that training rows do not have, are left out of ``kept`` (n,).
     """
     data, numbers = part.dataset, _rows_of(part, members)
-    items, columns = [each.fitted[int(members[0])] for each in fitted], encoders.columns_of(data, numbers)
+    place = None if part.place is None else part.place[numbers]
+    items, columns = [each.fitted[int(members[0])] for each in fitted], encoders.columns_of(data, numbers, place)
     if nothing_is_fitted(job):
         x = np.asarray(encoders.encode(items, columns, sum(widths_of(items))))
     else:

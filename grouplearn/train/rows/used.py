@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data import shard
+from grouplearn.data import encoders, shard
 from grouplearn.data.dataset import Dataset, FloatArray, Group, has_label
 from grouplearn.data.shard import RowNumbers, starts
 from grouplearn.train.job import GroupFacts, Job
@@ -36,6 +36,7 @@ class GroupedRows:
     """Rows of ``dataset`` by number, group after group: group g has those from ``start[g]`` to ``start[g + 1]``.
 
     ``cuts`` are where the blocks of a lone group begin and end; ``n_skipped`` (G,) counts the rows that ``only`` left out.
+    ``place`` (n,) is each row's place among those of its group that train, if items learn from labels and these rows train.
     """
 
     dataset: Dataset
@@ -43,6 +44,7 @@ class GroupedRows:
     start: RowNumbers
     n_skipped: RowNumbers
     cuts: tuple[int, ...] = ()
+    place: RowNumbers | None = None
 
     @property
     def n_groups(self) -> int:
@@ -87,7 +89,12 @@ class GroupedRows:
         before = np.concatenate([[0], np.cumsum(kept)])
         start, cuts = before[self.start], tuple(before[list(self.cuts)].tolist())
         skipped = self.n_skipped + self.sizes - np.diff(start)
-        return GroupedRows(self.dataset, self.numbers[kept], start, skipped, cuts)
+        place = None if self.place is None else self.place[kept]
+        return GroupedRows(self.dataset, self.numbers[kept], start, skipped, cuts, place)
+
+    def placed(self) -> GroupedRows:
+        """Return the rows with their places among those of their groups."""
+        return replace(self, place=np.arange(self.numbers.size) - np.repeat(self.start[:-1], self.sizes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,7 @@ class UsedRows:
     def of(cls, job: Job, groups: Sequence[Group], fold: int) -> UsedRows:
         """Return the rows that can be used, after checking all."""
         data, runs = job.dataset, GroupRuns(groups)
-        tally, found, held_out = _Tally.of_none(runs.n_rows), _Found.room_for(runs), _Found.room_for(runs)
+        tally, found, held_out = Tally.of_none(runs.n_rows), _Found.room_for(runs), _Found.room_for(runs)
         ahead = _Found.room_for(runs) if job.trainer.declaration.takes_panel else None
         n_ahead = np.zeros_like(runs.n_rows)
         for numbers, of in runs:
@@ -128,9 +135,11 @@ class UsedRows:
                 n_ahead += np.bincount(of[~usable & (split == 0)], minlength=n_ahead.size)
             forget(data, numbers)
         train, valid = found.rows(data), held_out.rows(data)
+        if encoders.learn_labels(job.items):
+            train = train.placed()
         skipped, failed = (
             runs.n_rows - train.sizes - valid.sizes - n_ahead,
-            tally.failures(job, train.sizes, valid.sizes),
+            tally.failures(job, train.sizes, valid.sizes, groups),
         )
         if failed:
             sound = ~np.isin(np.arange(len(groups)), [*failed])
@@ -143,8 +152,8 @@ class UsedRows:
         """Return the groups, by place, that have too few rows to train, maybe as some lack a feature value."""
         train, valid, skipped = self.train.sizes, self.valid.sizes, self.train.n_skipped
         return {
-            place: _few_rows(job, self.groups[place].n_rows, *(int(each[place]) for each in (train, valid, skipped)))
-            for place in _places(_are_few(job, train, valid))
+            place: few_rows(job, self.groups[place].n_rows, *(int(each[place]) for each in (train, valid, skipped)))
+            for place in _places(are_few(job, train, valid, self.groups))
         }
 
 
@@ -173,6 +182,7 @@ class RowFacts:
             for y, _, of in rows.labelled():
                 found[class_places(of, y)] = True
         facts = cls(train.sizes, valid.sizes, skipped, present, held & ~present, {**used.failed}, used.n_ahead)
+        facts = facts._going_on(job, used.groups) if n_classes and job.earlier else facts
         for place, why in used.too_few(job).items():
             facts.failed.setdefault(place, why)
         if job.split.only_judged(used.fold):
@@ -223,6 +233,23 @@ class RowFacts:
                     why = f"the {what} underflow; scale {scaled} up"
                     self.failed.setdefault(place, GroupFailed(why, self.counted(place)))
 
+    def _going_on(self, job: Job, groups: Sequence[Group]) -> RowFacts:
+        """Return the facts with the classes of earlier rows for groups that go on; those with new classes cannot."""
+        present, unseen, failed = self.present.copy(), self.unseen.copy(), {**self.failed}
+        for place, group in enumerate(groups):
+            earlier = job.earlier.get(group.id)
+            if earlier is None or not earlier.goes_on:
+                continue
+            known = np.zeros(present.shape[1], np.bool_)
+            known[list(earlier.classes)] = True
+            if (new := np.flatnonzero(present[place] & ~known)).size:
+                name = job.dataset.classes[int(new[0])]
+                why = f'the class "{name}" is new to the group; hint: REFRESH MODEL without FROM trains it on all its rows'
+                failed.setdefault(place, GroupFailed(why, self.counted(place)))
+            unseen[place] = (unseen[place] | present[place]) & ~known
+            present[place] = known
+        return replace(self, present=present, unseen=unseen, failed=failed)
+
     def _refuse_single(self, job: Job) -> None:
         for place in _places(np.count_nonzero(self.present, axis=1) == 1):
             name, rows = job.dataset.classes[self.classes(place)[0]], int(self.n_train[place])
@@ -253,7 +280,7 @@ def class_places(of: IntArray, y: FloatArray) -> tuple[IntArray, IntArray]:
     return of.reshape(-1, *[1] * (y.ndim - 1)), y.astype(np.intp)
 
 
-def _few_rows(job: Job, n_rows: int, train: int, valid: int, incomplete: int, unlabelled: int = 0) -> GroupFailed:
+def few_rows(job: Job, n_rows: int, train: int, valid: int, incomplete: int, unlabelled: int = 0) -> GroupFailed:
     """Return why no row of a group of ``n_rows`` is left to train on, or fewer than ``min_rows``.
 
     ``incomplete`` training rows lack a feature value, ``unlabelled`` ones a label. With folds, held-out rows train, too.
@@ -284,9 +311,22 @@ def _each(n_rows: int, what: str) -> str:
     return f"the only {what}" if n_rows == 1 else f"each of the {count(n_rows, what)}"
 
 
-def _are_few(job: Job, train: RowNumbers, valid: RowNumbers) -> BoolArray:
-    """Return which groups (G,) of so many used rows have too few to train."""
-    return np.asarray((train == 0) | ((train + valid if job.split.folds else train) < job.rules.min_rows))
+def are_few(job: Job, train: RowNumbers, valid: RowNumbers, groups: Sequence[Group] = ()) -> BoolArray:
+    """Return which groups (G,) of so many used rows have too few to train.
+
+    One that goes on needs a single row, and none to train by sums over its earlier rows.
+    """
+    found = np.asarray((train == 0) | ((train + valid if job.split.folds else train) < job.rules.min_rows))
+    if groups and job.earlier:
+        least = train + valid if job.trainer.declaration.one_pass else train
+        found &= (least == 0) | np.array([not goes_on(job, group) for group in groups], np.bool_)
+    return found
+
+
+def goes_on(job: Job, group: Group) -> bool:
+    """Return whether a group's model goes on from what it was, with new rows."""
+    earlier = job.earlier.get(group.id)
+    return earlier is not None and earlier.goes_on
 
 
 def has_weight(y: FloatArray, weight: FloatArray) -> BoolArray:
@@ -359,7 +399,7 @@ class _Found:
 
 
 @dataclass(slots=True)
-class _Tally:
+class Tally:
     """What is counted of groups' rows: ``n_rows`` (G,), and in ``faults`` (4, G) those without a label, with a non-finite one,
     with a non-finite weight, and with a negative one; ``weight`` (G,) is the sum of weights."""
 
@@ -368,7 +408,8 @@ class _Tally:
     weight: FloatArray
 
     @classmethod
-    def of_none(cls, n_rows: RowNumbers) -> _Tally:
+    def of_none(cls, n_rows: RowNumbers) -> Tally:
+        """Return a tally of groups of so many rows, of which none was looked at."""
         return cls(n_rows, np.zeros((4, n_rows.size), np.int64), np.zeros(n_rows.size))
 
     def add(self, y: FloatArray, weight: FloatArray, of: IntArray) -> BoolArray:
@@ -384,10 +425,12 @@ class _Tally:
             self.weight += np.bincount(of[usable], weight[usable], n_groups)
         return usable
 
-    def failures(self, job: Job, train: RowNumbers, valid: RowNumbers) -> dict[int, GroupFailed]:
+    def failures(
+        self, job: Job, train: RowNumbers, valid: RowNumbers, groups: Sequence[Group] = ()
+    ) -> dict[int, GroupFailed]:
         """Return the groups, by place, that cannot train, with so many used rows (G,)."""
         refused = self.faults[0 if job.rules.null_label == "error" else 1 :].any(axis=0)
-        few = _are_few(job, train, valid)
+        few = are_few(job, train, valid, groups)
         failed: dict[int, GroupFailed] = {}
         for place in _places(refused | np.isinf(self.weight) | few):
             n_rows, unlabelled = int(self.n_rows[place]), int(self.faults[0, place])
@@ -395,7 +438,7 @@ class _Tally:
             if why is not None:
                 failed[place] = GroupFailed(why)
             elif few[place]:
-                failed[place] = _few_rows(job, n_rows, int(train[place]), int(valid[place]), 0, unlabelled)
+                failed[place] = few_rows(job, n_rows, int(train[place]), int(valid[place]), 0, unlabelled)
         return failed
 
     def _refusal(self, job: Job, place: int, n_rows: int) -> str | None:

@@ -9,7 +9,6 @@ from typing import cast
 
 import numpy as np
 
-from grouplearn.data.split import FINAL
 from grouplearn.models.metrics import metrics
 from grouplearn.models.metrics.metrics import MetricSums
 from grouplearn.models.state import Tensors
@@ -90,7 +89,7 @@ def _make_of_state(pack: Pack, step: Step, takes: Sequence[Product]) -> Product:
 def finish(pack: Pack, unit: Unit, takes: Sequence[Product]) -> Trials:
     """Return the trials of a unit from its last state, whole or in parts, and the sums of its evaluation."""
     evaluation = merge_evaluations(each for each in takes if isinstance(each, Evaluation))
-    trials = conclude(pack, unit.configs, averaging.model(pack, takes), evaluation, unit.fold == FINAL, 0.0)
+    trials = conclude(pack, unit.configs, averaging.model(pack, takes), evaluation, pack.keeps_model, 0.0)
     return Trials.of(unit.group, trials, pack.metrics)
 
 
@@ -130,7 +129,8 @@ def product_bytes(product: Product) -> int:
             sums = [subtree.sums for subtree in product.learner.subtrees if subtree.sums is not None]
             return sum(_tensor_bytes(each) for each in sums) + _metric_bytes(product.metric)
         case Evaluation():
-            return sum(_metric_bytes(each) for each in (product.train, product.valid, product.waiting))
+            errors = sum(subtree.sums.nbytes for subtree in product.errors.subtrees if subtree.sums is not None)
+            return errors + sum(_metric_bytes(each) for each in (product.train, product.valid, product.waiting))
         case ModelPart():
             head = 0 if product.head is None else product_bytes(product.head)
             return _tensor_bytes(product.tensors) + _metric_bytes(product.judged) + head

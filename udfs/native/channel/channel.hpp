@@ -9,7 +9,7 @@ namespace grouplearn {
 
 //! What both sides must agree on: what frames there are, and what is in them. It is raised with every change of that, here and in
 //! grouplearn/frontends/native/frames.py; a frame's head, GREETING and FAILED stay what they are.
-constexpr uint64_t PROTOCOL = 7;
+constexpr uint64_t PROTOCOL = 8;
 
 //! What a frame holds: grouplearn/frontends/native/frames.py has the same numbers.
 enum class Kind : uint32_t {

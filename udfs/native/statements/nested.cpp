@@ -102,7 +102,8 @@ bool IsOursAfterWith(const Tokens &tokens, const Outline &outline) {
 //! Whether one of ours stands from ``place`` to ``stop``.
 bool Begins(const Tokens &tokens, const Outline &outline, size_t place, size_t stop) {
 	if (Is(tokens, place, {"SHOW"})) {
-		return place + 2 == stop && Is(tokens, place + 1, {"MODELS", "LEARNERS", "RUNS"});
+		bool functions = Is(tokens, place + 1, {"FUNCTIONS"}) && Is(tokens, place + 2, {"OF"});
+		return functions || (place + 2 == stop && Is(tokens, place + 1, {"MODELS", "LEARNERS", "RUNS"}));
 	}
 	if (Is(tokens, place, {"DESCRIBE", "DESC"})) {
 		bool named = place + 2 < stop && (tokens[place + 2].token.kind == TokenKind::WORD ||
@@ -140,7 +141,7 @@ bool IsOursFrom(const Tokens &tokens, size_t first) {
 
 bool MayBegin(const Token &first, const Token &second) {
 	return IsWord(first, {"SHOW", "DESC", "DESCRIBE", "EVALUATE", "TRAIN", "CREATE"}) &&
-	       IsWord(second, {"MODELS", "LEARNERS", "RUNS", "MODEL", "LEARNER", "OR"});
+	       IsWord(second, {"MODELS", "LEARNERS", "RUNS", "FUNCTIONS", "MODEL", "LEARNER", "OR"});
 }
 
 void FindNested(const std::string &text, Piece &piece) {

@@ -11,9 +11,9 @@ constexpr size_t HEAD = 24;
 
 //! The first two words of our statements; grouplearn/parser/misspelt.py has them all.
 constexpr const char *STATEMENTS[][2] = {
-    {"TRAIN", "MODEL"},    {"CREATE", "MODEL"},     {"SHOW", "MODELS"},      {"SHOW", "LEARNERS"}, {"SHOW", "RUNS"},
+    {"TRAIN", "MODEL"},    {"CREATE", "MODEL"},     {"SHOW", "MODELS"},      {"SHOW", "LEARNERS"}, {"SHOW", "RUNS"}, {"SHOW", "FUNCTIONS"},
     {"DESCRIBE", "MODEL"}, {"DESCRIBE", "LEARNER"}, {"DESC", "MODEL"},       {"DESC", "LEARNER"},  {"DROP", "MODEL"},
-    {"DROP", "RUN"},       {"ALTER", "MODEL"},      {"EVALUATE", "MODEL"},   {"RESUME", "MODEL"},  {"RETRY", "FAILED"},
+    {"DROP", "RUN"},       {"ALTER", "MODEL"},      {"EVALUATE", "MODEL"},   {"RESUME", "MODEL"},  {"RETRY", "FAILED"},  {"REFRESH", "MODEL"},
     {"EXPORT", "MODEL"},   {"IMPORT", "MODEL"},     {"CALIBRATE", "LEARNER"}, {"RESET", "CALIBRATION"},
 };
 
@@ -90,7 +90,8 @@ private:
 
 	bool IsOther() const {
 		if (Is(0, {"EXPLAIN"})) {
-			return Head(tokens, first + Explained()).IsTrain();
+			Head statement(tokens, first + Explained());
+			return statement.IsTrain() || (statement.Is(0, {"REFRESH"}) && statement.IsOther());
 		}
 		if (Is(0, {"RESET"}) && Is(1, {"CALIBRATION"})) {
 			return !IsDotted(2);
@@ -99,7 +100,8 @@ private:
 			return IsSetting();
 		}
 		if (Is(0, {"SHOW"})) {
-			return Is(1, {"MODELS", "LEARNERS", "RUNS"}) && !IsDotted(2);
+			bool functions = Is(1, {"FUNCTIONS"}) && Is(2, {"OF"});
+			return functions || (Is(1, {"MODELS", "LEARNERS", "RUNS"}) && !IsDotted(2));
 		}
 		if (Is(0, {"DESCRIBE", "DESC"})) {
 			return Is(1, {"MODEL", "LEARNER"}) && Size() > 2 && !IsDotted(2);

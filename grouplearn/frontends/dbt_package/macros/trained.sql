@@ -1,5 +1,6 @@
 {#- A model whose SQL is a TRAIN without its beginning: the clauses from USING on. It is trained anew, and replaces what had
-    its name only when it is done: until then, and where it fails, that stays. -#}
+    its name only when it is done: until then, and where it fails, that stays. With ``refresh``, the clauses of REFRESH or true, a
+    model that is there is refreshed. -#}
 {% materialization trained, adapter='duckdb', supported_languages=['sql'] %}
 
   {%- set existing = load_cached_relation(this) -%}
@@ -22,9 +23,14 @@
     {%- endcall %}
   {%- endif -%}
 
+  {%- set refresh = config.get('refresh') -%}
   {% call statement('main') -%}
+    {%- if refresh is not none and not should_full_refresh() and existing is not none and former is none %}
+    REFRESH MODEL {{ target }} {{ '' if refresh is true else refresh }}
+    {%- else %}
     TRAIN OR REPLACE MODEL {{ target }}
     {{ compiled_code }}
+    {%- endif %}
   {%- endcall %}
 
   {{ run_hooks(post_hooks, inside_transaction=True) }}

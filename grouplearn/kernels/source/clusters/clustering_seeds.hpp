@@ -100,6 +100,9 @@ class Seeding {
         }
     }
 
+    /// The weighted sum of the squared distances to the nearest of the seeds that were drawn last.
+    double left() const { return potential; }
+
   private:
     Laid &laid;
     int64_t count, room;

@@ -13,7 +13,7 @@ inline uint64_t mixed(uint64_t word) {
 }
 
 /// What random numbers are for: streams of different purposes have nothing to do with each other.
-enum Purpose : uint64_t { SHUFFLE = 1, DROPOUT = 2, START = 3, SAMPLE = 4, SEEDS = 5 };
+enum Purpose : uint64_t { SHUFFLE = 1, DROPOUT = 2, START = 3, SAMPLE = 4, SEEDS = 5, CORESET = 6, FACILITIES = 7 };
 
 /// The key of the stream of a purpose at (seed, first, second).
 inline uint64_t stream(Purpose purpose, uint64_t seed, uint64_t first, uint64_t second) {

@@ -43,16 +43,19 @@ struct Training {
     const Models &models;
     const Rows &rows;
     const int64_t wide; // numbers per lane array
-    Scratch<double> slopes, labels, losses, room, along, sooner, rate;
+    Scratch<double> slopes, labels, losses, room, together, along, sooner, rate;
     Looks looks;
+    uint64_t present = 0; // the losses of the lanes, where they differ: a bit each
 
-    Training(const Models &models, const Rows &rows) : models(models), rows(rows), wide(filled(models.lanes)) {}
+    Training(const Models &models, const Rows &rows) : models(models), rows(rows), wide(filled(models.lanes)) {
+        for (int64_t lane = 0; lane < models.lanes && models.loss < 0; lane++) present |= (uint64_t)1 << (int64_t)models.own_loss[lane];
+    }
 
     bool reserve() {
         int64_t batch = rows.batch_size < rows.rows ? rows.batch_size : rows.rows;
         int64_t by_config = filled(models.lanes / models.outputs) * (models.outputs + 1);
         bool there = slopes.reserve(batch * wide + 8) && labels.reserve(wide) && losses.reserve(wide) && room.reserve(by_config) &&
-                     along.reserve(wide) && sooner.reserve(wide) && rate.reserve(wide);
+                     together.reserve(wide) && along.reserve(wide) && sooner.reserve(wide) && rate.reserve(wide);
         if (there) {
             slopes.clear(batch * wide + 8);
             losses.clear(wide);
@@ -126,20 +129,31 @@ struct Training {
             store(slope + lane, fma(load(models.scale + lane), load(slope + lane), load(models.intercept + lane)));
         slope_of(row, slope);
     }
+    /// A lane has one loss: where they differ, each loss replaces the scores of its lanes, and leaves others as they are.
     void slope_of(int64_t row, double *slope) {
-        losses::with((Loss)models.loss, [&](auto kind) { slope_by<decltype(kind)>(row, slope); });
+        if (models.loss >= 0) return losses::with((Loss)models.loss, [&](auto kind) { slope_by<decltype(kind), false>(row, slope, models.loss); });
+        label(row);
+        for (int64_t loss = 0; losses::name_of(loss); loss++)
+            if (present >> loss & 1) losses::with((Loss)loss, [&](auto kind) { slope_by<decltype(kind), true>(row, slope, loss); });
     }
-    template <class Kind> void slope_by(int64_t row, double *slope) {
+    DMask with_loss(int64_t loss, int64_t lane) const { return size(load(models.own_loss + lane) - all((double)loss)) < all(0.5); }
+    template <class Kind, bool mixed> void slope_by(int64_t row, double *slope, int64_t loss) {
         D weight = all(rows.weight[row] * rows.weighed);
-        double square = Kind::unbounded ? square_of(row) : 0.0;
-        if constexpr (Kind::of_all_scores) Kind::of_row(models.outputs, models.lanes / models.outputs, (int64_t)rows.y[row], slope, losses, room);
-        else label(row);
+        double square = Kind::unbounded ? square_of(row) : 0.0, *score = slope;
+        if constexpr (Kind::of_all_scores) {
+            if (mixed) memcpy(score = together, slope, (size_t)wide * sizeof(double));
+            Kind::of_row(models.outputs, models.lanes / models.outputs, (int64_t)rows.y[row], score, losses, room);
+        } else if (!mixed) label(row);
         for (int64_t lane = 0; lane < wide; lane += 8) {
-            LossAndSlope found{load(losses + lane), load(slope + lane)};
-            if constexpr (!Kind::of_all_scores) found = Kind::of_row(load(slope + lane), load(labels + lane));
+            DMask own = with_loss(loss, lane);
+            if (mixed && !any(own)) continue;
+            LossAndSlope found{load(losses + lane), load(score + lane)};
+            if constexpr (!Kind::of_all_scores)
+                found = Kind::of_row(load(score + lane), load(labels + lane), load(models.parameter + lane));
             D by = Kind::unbounded ? smaller(weight, most_weight(Kind::most_bend(found.slope, load(labels + lane)), lane, square)) : weight;
-            store(slope + lane, by * found.slope);
-            store(models.objective + lane, fma(weight, found.loss, load(models.objective + lane)));
+            D before = load(models.objective + lane), after = fma(weight, found.loss, before);
+            store(models.objective + lane, mixed ? select(own, after, before) : after);
+            store(slope + lane, mixed ? select(own, by * found.slope, load(slope + lane)) : by * found.slope);
         }
     }
     double square_of(int64_t row) const {

@@ -53,6 +53,8 @@ template <class Row> inline double squared(const Row &row) {
 
 /// The models of a pack, (columns, stride) of which `lanes` are used; then one number per lane, filled up to a multiple of 8.
 ///
+/// `loss` is the number of the loss of all lanes; −1 where they differ: then `own_loss` has that of each. `parameter` is the number
+/// that a loss takes.
 /// The weights are scale·unscaled, less what is still `owed` to the penalty lasso·|w|: each weight was to pay `due` so far,
 /// in units of what is unscaled, and `paid` says what it was moved by (Tsuruoka, Tsujii & Ananiadou 2009). The sum over steps of
 /// the weights times the number of the step is total·unscaled − beyond (Bottou 2012, section 5.2), `counted` that of the numbers. `paid` or `beyond` are null where there are none.
@@ -61,7 +63,7 @@ struct Models {
     double *unscaled, *paid, *beyond;
     double *scale, *due, *total, *counted, *intercept, *intercept_sum, *step, *objective;
     // How they learn: η = rate/(1 + decay·t), with `rooted` its root in place of the divisor; penalties of a row; 1 or 0.
-    const double *rate, *decay, *rooted, *ridge, *lasso, *with_intercept;
+    const double *rate, *decay, *rooted, *ridge, *lasso, *with_intercept, *own_loss, *parameter;
 };
 
 /// v of one column, brought up to what is due.

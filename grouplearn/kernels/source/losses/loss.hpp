@@ -4,7 +4,7 @@
 // - Newton's method (generalised_linear*) asks for ``newton``: loss, slope and second derivative by the score;
 // - coordinate descent for ``within``: the slope, and a bound on second derivatives within reach of the score (Genkin, Lewis &
 //   Madigan 2007, equation 10), so that a step within reach that minimises the quadratic with it raises no objective; and ``value``;
-// - stochastic gradient descent for ``of_row``: loss and slope.
+// - stochastic gradient descent for ``of_row``: loss and slope, by the score, the label and the number that some losses take.
 #pragma once
 #include "lanes/elementary.hpp"
 #include "lanes/lane_algebra.hpp"

@@ -14,9 +14,41 @@ struct Squares : Usual {
         D error = score - label;
         return all(0.5) * error * error;
     }
-    static LossAndSlope of_row(D score, D label) {
+    static LossAndSlope of_row(D score, D label, D) {
         D rest = score - label;
         return {all(0.5) * rest * rest, rest};
+    }
+};
+
+/// A loss of numbers that only steps along rows minimise: from the mean on.
+struct OfResiduals : Usual {
+    static constexpr bool by_newton = false, by_coordinates = false;
+
+    static double start(double mean) { return mean; }
+};
+
+/// The absolute error, |score − y|.
+struct Absolute : OfResiduals {
+    static LossAndSlope of_row(D score, D label, D) {
+        D rest = score - label, one = all(1.0);
+        return {size(rest), select(zero<D>() < rest, one, select(rest < zero<D>(), minus(one), zero<D>()))};
+    }
+};
+
+/// The pinball loss of the quantile α: α·(y − score) below the label, (1 − α)·(score − y) above it (Koenker & Bassett 1978).
+struct Quantile : OfResiduals {
+    static LossAndSlope of_row(D score, D label, D alpha) {
+        D rest = score - label, below = minus(alpha), above = all(1.0) - alpha;
+        D slope = select(zero<D>() < rest, above, select(rest < zero<D>(), below, zero<D>()));
+        return {slope * rest, slope};
+    }
+};
+
+/// Half the squared error up to δ, and from there on its tangent: δ·(|score − y| − δ/2) (Huber 1964).
+struct Huber : OfResiduals {
+    static LossAndSlope of_row(D score, D label, D delta) {
+        D rest = score - label, slope = smaller(larger(rest, minus(delta)), delta);
+        return {slope * fnma(all(0.5), slope, rest), slope};
     }
 };
 
@@ -44,7 +76,7 @@ struct Logistic : Usual {
         D m = select(all(0.5) < label, minus(score), score);
         return log_of_one_plus(exponential(minus(size(m)))) + larger(m, zero<D>());
     }
-    static LossAndSlope of_row(D score, D label) {
+    static LossAndSlope of_row(D score, D label, D) {
         D none = zero<D>(), one = all(1.0), e = exponential(minus(size(score))), share = one / (one + e);
         D p = select(score < none, e * share, share);
         return {larger(none, score) - label * score + log_of_one_plus(e), p - label};
@@ -160,7 +192,7 @@ struct Poisson : Usual {
         slope = exponential(score) - label, bend = exponential(score + reach);
     }
     static D value(D score, D label) { return fnma(label, score, exponential(score)) + constant(label); }
-    static LossAndSlope of_row(D score, D label) {
+    static LossAndSlope of_row(D score, D label, D) {
         D none = zero<D>(), one = all(1.0), mean = exponential(score);
         D itself = select(none < label, fma(label, logarithm(select(none < label, label, one)), minus(label)), none);
         return {mean - label * score + itself, mean - label};
@@ -189,7 +221,7 @@ struct Hinge : Usual {
         bend = smoothing / fma(more, more, less * less);
     }
     template <class V> static V exact(V score, V label) { return larger(zero<V>(), fma(side_of(label), score, all<V>(1))); }
-    static LossAndSlope of_row(D score, D label) {
+    static LossAndSlope of_row(D score, D label, D) {
         D one = all(1.0), side = label + label - one, less = larger(zero<D>(), one - side * score);
         return {less, minus(select(less <= zero<D>(), zero<D>(), side))};
     }
@@ -219,7 +251,7 @@ struct SquaredHinge : Usual {
         D less = larger(zero<D>(), fma(side_of(label), score, all(1.0)));
         return less * less;
     }
-    static LossAndSlope of_row(D score, D label) {
+    static LossAndSlope of_row(D score, D label, D) {
         D one = all(1.0), side = label + label - one, less = larger(zero<D>(), one - side * score);
         return {less * less, minus(all(2.0) * less * select(less <= zero<D>(), zero<D>(), side))};
     }
@@ -232,7 +264,10 @@ struct SquaredHinge : Usual {
     each(Softmax, softmax)                                                                                                                 \
     each(Poisson, poisson)                                                                                                                 \
     each(Hinge, hinge)                                                                                                                     \
-    each(SquaredHinge, squared_hinge)
+    each(SquaredHinge, squared_hinge)                                                                                                      \
+    each(Absolute, absolute)                                                                                                               \
+    each(Quantile, quantile)                                                                                                               \
+    each(Huber, huber)
 
 enum class Loss : int64_t {
 #define GROUPLEARN_NAMED(Kind, name) name,

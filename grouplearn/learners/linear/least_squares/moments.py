@@ -88,8 +88,9 @@ def leave_one_out(folds: Tensors) -> Tensors:
 
 
 def group_moments(stack: Stack, targets: FloatArray) -> Tensors:
-    """Return the moments of every group of a stack, (G, ...), for targets (n, t)."""
-    return kernels.of_rows(stack.x, targets, stack.weight, stack.start)
+    """Return the moments of every group of a stack, (G, ...), for targets (n, t), with those of earlier rows."""
+    found = kernels.of_rows(stack.x, targets, stack.weight, stack.start)
+    return found if stack.before is None else merge_moments(stack.before, found)
 
 
 def fold_moments(stack: Stack, fold: npt.NDArray[np.int16], n_folds: int) -> Tensors:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -14,8 +15,8 @@ from grouplearn.kernels.linear import least_squares, sparse
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.problem import Problem
-from grouplearn.learners.contract.stacks import MomentsLearner
-from grouplearn.learners.linear import linear_model
+from grouplearn.learners.contract.stacks import MomentsLearner, states_of
+from grouplearn.learners.linear import linear_model, offset
 from grouplearn.learners.linear.cost import MOMENTS
 from grouplearn.learners.linear.least_squares import categorical, factored, moments, sparse_moments
 from grouplearn.learners.linear.linear_learner import LinearStackLearner
@@ -47,6 +48,7 @@ class LeastSquaresSolver(LinearStackLearner, MomentsLearner):
 
     solver: ClassVar[str] = "moments"
     summary: ClassVar[str] = " from one pass"
+    one_pass: ClassVar[bool] = True
     options: ClassVar[tuple[Hyperparameter, ...]] = (
         linear_model.L1,
         linear_model.RIDGE_L2,
@@ -73,7 +75,8 @@ class LeastSquaresSolver(LinearStackLearner, MomentsLearner):
 
     def accumulate(self, problem: Problem, configs: Sequence[Config], state: State, block: Shard) -> Tensors:
         """Return the moments of one block; see ``moments.block_moments``."""
-        del problem, state
+        del state
+        block = offset.taken_off(problem, block)
         if not isinstance(block.x, np.ndarray):
             return sparse_moments.of_block(block.x, block.y, block.weight)
         sums = moments.block_moments(block.x, block.y[:, None], block.weight, gram=True)
@@ -88,13 +91,12 @@ class LeastSquaresSolver(LinearStackLearner, MomentsLearner):
 
     def step(self, problem: Problem, configs: Sequence[Config], state: State, sums: Tensors) -> State:
         """Return the solved models of all configs, done if they converged; raises Diverged if the sums overflow."""
-        del problem
         moments.require_finite(sums)
         if sparse_moments.is_sparse(sums):
             weights, intercept, loss, converged = _sparse_models(configs, sums)
         else:
             weights, intercept, loss, converged = _dense_models(configs, sums)
-        tensors = {"weights": weights[:, None], "intercept": intercept[:, None], "loss": loss}
+        tensors = {"weights": offset.fixed(problem, weights)[:, None], "intercept": intercept[:, None], "loss": loss}
         return State({**state.tensors, **tensors}, converged)
 
     def solve(
@@ -106,10 +108,11 @@ class LeastSquaresSolver(LinearStackLearner, MomentsLearner):
         cancelled: Callable[[], bool],
     ) -> SolvedLinear:
         """Return the models of every config on every group of a stack; see ``stacks.StackLearner``."""
-        parts = []
+        parts, stack = [], offset.stack_taken_off(problem, stack)
         for part in moments.runs_of(stack, problem.n_features, cancelled):
             sums = moments.group_moments(part, part.y[:, None])
             solved = self.solve_moments(problem, configs, sums)
+            solved = replace(solved, states=states_of(sums)) if part.keeps_sums else solved
             left = ~solved.converged.all(axis=1) & factored.keeps_rows(part)
             solved.loss[self.unclear(configs, sums, part) | left] = np.nan
             parts.append(solved)
@@ -123,13 +126,12 @@ class LeastSquaresSolver(LinearStackLearner, MomentsLearner):
 
     def solve_moments(self, problem: Problem, configs: Sequence[Config], sums: Tensors) -> SolvedLinear:
         """Return the models from moments with any leading axes; see ``stacks.MomentsLearner``."""
-        del problem
         shape = (*sums["total"].shape, len(configs))
         flat = {name: value.reshape(-1, *value.shape[len(shape) - 1 :]) for name, value in sums.items()}
         found = least_squares.solve(flat, _penalties(configs, flat))
         loss = found.loss.reshape(shape)
         return SolvedLinear(
-            found.weights.reshape(*shape, 1, -1),
+            offset.fixed(problem, found.weights.reshape(*shape, 1, -1)),
             found.intercept.reshape(*shape, 1),
             loss,
             np.ones(shape, np.int64),

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
 from grouplearn.kernels.linear import stochastic_gradient as kernel
 from grouplearn.learners.contract.config import Config, Hyperparameter
 from grouplearn.learners.linear.linear_model import L1
@@ -64,3 +69,8 @@ def averages(config: Config) -> bool:
     """Return whether the model of a config is a mean of steps."""
     asked = config.get(AVERAGE.name)
     return number(config, L1) == 0 if asked is None else bool(asked)
+
+
+def averaged(configs: Sequence[Config]) -> npt.NDArray[np.bool_]:
+    """Return whether the model of each config (c,) is a mean of steps."""
+    return np.array([averages(config) for config in configs], np.bool_)

@@ -20,7 +20,7 @@ from grouplearn.learners.contract.ways import BatchesLearner, Descended, EpochsL
 from grouplearn.learners.linear import linear_model
 from grouplearn.learners.linear.cost import SGD
 from grouplearn.learners.linear.linear_learner import LinearLearner
-from grouplearn.learners.linear.stochastic_gradient import pass_rows
+from grouplearn.learners.linear.stochastic_gradient import pack_losses, pass_rows
 from grouplearn.learners.linear.stochastic_gradient import state as sgd_state
 from grouplearn.learners.linear.stochastic_gradient.hyperparameters import (
     AVERAGE,
@@ -28,10 +28,10 @@ from grouplearn.learners.linear.stochastic_gradient.hyperparameters import (
     LEARNING_RATE,
     SCHEDULE,
     TOLERANCE,
+    averaged,
     averages,
     number,
 )
-from grouplearn.models.label import SEVERAL_CLASSES
 from grouplearn.models.losses.loss import Loss
 from grouplearn.models.state import Artifact, State, Tensors, has_tensors_of
 
@@ -108,7 +108,7 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner, EpochsLearner):
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return zero weights and an unknown loss."""
         owes = any(number(config, linear_model.L1) > 0 for config in configs)
-        return sgd_state.begun(problem, len(configs), owes, averages(configs[0]))
+        return sgd_state.begun(problem, len(configs), owes, bool(averaged(configs).any()))
 
     def resumes(self, problem: Problem, configs: Sequence[Config], state: State) -> bool:
         """Return whether the stored tensors are valid models, with no negative counts."""
@@ -189,15 +189,18 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner, EpochsLearner):
 
     def scores(self, problem: Problem, configs: Sequence[Config], state: State, x: Matrix) -> FloatArray:
         """Return the predicted means or probabilities, shape (n, n_configs, n_outputs)."""
-        del configs
-        weights, intercept = sgd_state.finished(state, slice(None))
+        weights, intercept = sgd_state.finished(state, slice(None), averaged(configs))
         predictor = linear_model.linear_predictor(x, weights, intercept)
-        return linear_model.inverse_link(problem.label, predictor, self.declaration.log_link)
+        logs = [loss.log_link for loss in self._losses(problem, configs)]
+        if len({*logs}) == 1:
+            return linear_model.inverse_link(problem.label, predictor, logs[0])
+        predictor[:, logs] = linear_model.inverse_link(problem.label, predictor[:, logs], log_link=True)
+        return predictor
 
     def finalize(self, problem: Problem, configs: Sequence[Config], state: State, index: int) -> Artifact:
         """Return ``weights`` (k, d) and ``intercept`` (k,) of config ``index``; raises Diverged where they overflowed."""
-        del problem, configs
-        weights, intercept = sgd_state.finished(state, slice(index, index + 1))
+        del problem
+        weights, intercept = sgd_state.finished(state, slice(index, index + 1), averaged(configs[index : index + 1]))
         if not (np.isfinite(weights).all() and np.isfinite(intercept).all()):
             raise Diverged("diverged: the weights became infinite; hint: lower learning_rate")
         tensors = {"weights": np.ascontiguousarray(weights[0]), "intercept": intercept[0].copy()}
@@ -228,7 +231,7 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner, EpochsLearner):
         ``square``, Σ w̃ᵢ‖xᵢ‖² (1,).
         """
         whole = block.totals
-        self.check_labels(self.loss(problem.label, configs[0]), block.y, block.weight)
+        self._check_labels(problem, configs, block)
         visited = pass_rows.blocks_of(problem, self.batch_rows(configs[0]), block, visit)
         tensors = self._penalised(configs, self._begun(problem, configs, state.tensors, 1.0, whole), whole)
         models = sgd_state.models_of(tensors)
@@ -276,13 +279,20 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner, EpochsLearner):
 
     # --- the parts of a pass ----------------------------------------------------------------------------------------
 
+    def _losses(self, problem: Problem, configs: Sequence[Config]) -> list[Loss]:
+        return [self.loss(problem.label, config) for config in configs]
+
+    def _check_labels(self, problem: Problem, configs: Sequence[Config], shard: Shard) -> None:
+        for loss in {loss.name: loss for loss in self._losses(problem, configs)}.values():
+            self.check_labels(loss, shard.y, shard.weight)
+
     def _pass(self, problem: Problem, configs: Sequence[Config], state: State, shard: Shard, visit: Visit) -> _Pass:
         """Return a pass over some rows before its first step; raises Diverged when the group has no rows."""
         whole, active = shard.totals, np.flatnonzero(~state.done).tolist()
         if not whole.n_rows:
             raise Diverged("there are no training rows")
-        self.check_labels(self.loss(problem.label, configs[0]), shard.y, shard.weight)
         picked = [configs[index] for index in active]
+        self._check_labels(problem, picked, shard)
         blocks = pass_rows.blocks_of(problem, self.batch_rows(picked[0]), shard, visit)
         tensors = sgd_state.epoch_begun(sgd_state.chosen(state.tensors, active), visit)
         tensors = self._penalised(picked, tensors, whole)
@@ -301,8 +311,8 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner, EpochsLearner):
         if "rate" not in tensors:
             return tensors
         fresh = (tensors["rate"] == 0) & (linear_model.column(configs, linear_model.FIT_INTERCEPT) > 0)
-        first = _first_intercept(self.loss(problem.label, configs[0]), problem, whole)
-        return {**tensors, "intercept": np.where(fresh[:, None], first, tensors["intercept"])}
+        first = pack_losses.first_intercepts(self._losses(problem, configs), problem, whole)
+        return {**tensors, "intercept": np.where(fresh[:, None], first[:, None], tensors["intercept"])}
 
     def _begun(
         self, problem: Problem, configs: Sequence[Config], tensors: sgd_state.Arrays, steepness: float, whole: Totals
@@ -311,13 +321,10 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner, EpochsLearner):
 
         ``steepness`` stands for ‖x‖² + 1 of a row: its mean where all rows make a step together, else ``pass_rows.steepness``.
         """
-        fresh, loss = tensors["rate"] == 0, self.loss(problem.label, configs[0])
+        fresh, losses = tensors["rate"] == 0, self._losses(problem, configs)
         started = self.started(problem, configs, tensors, whole)
-        curvature = loss.curvature
-        if curvature is None:  # estimated from the labels
-            curvature = whole.label_mean + 2.0 * whole.label_scale
-        rate = 1.0 / (curvature * steepness)
-        if not rate > 0:
+        rate = 1.0 / (pack_losses.curvatures(losses, configs, whole) * steepness)
+        if not (rate > 0).all():
             raise Diverged("the squares of the features overflow; hint: bring them to one scale, as zscore(...) does")
         return {**started, "rate": np.where(fresh, rate, tensors["rate"])}
 
@@ -327,27 +334,21 @@ class StochasticGradientSolver(LinearLearner, BatchesLearner, EpochsLearner):
         """Return the settings of the configs of a pack, as the kernels take them."""
         rate = linear_model.column(configs, LEARNING_RATE) * tensors["rate"]
         schedule = [config.get(SCHEDULE.name, SCHEDULE.default) for config in configs]
-        batch_size, loss = int(number(configs[0], BATCH_SIZE)), self.loss(problem.label, configs[0])
-        unbounded = loss.curvature is None
-        ends = np.array([unbounded or not averages(each) for each in configs]) | (tensors["l2"] == 0)
+        batch_size, losses = int(number(configs[0], BATCH_SIZE)), self._losses(problem, configs)
+        unbounded = np.array([loss.curvature is None for loss in losses])
+        ends = unbounded | ~averaged(configs) | (tensors["l2"] == 0)
         bottou = np.maximum(rate * tensors["l2"], np.where(ends, batch_size / whole.n_rows, 0.0))
         decays = {"constant": np.zeros_like(rate), "inverse_sqrt": np.ones_like(rate), "bottou": bottou}
         return kernel.SgdSettings(
-            loss.name,
+            np.array([loss.name for loss in losses]),
             rate,
             np.array([decays[str(name)][place] for place, name in enumerate(schedule)]),
             np.array([float(name == "inverse_sqrt") for name in schedule]),
             ridge=tensors["l2"],
             lasso=tensors["l1"],
             with_intercept=linear_model.column(configs, linear_model.FIT_INTERCEPT),
+            parameter=pack_losses.parameters(losses, configs),
         )
-
-
-def _first_intercept(loss: Loss, problem: Problem, whole: Totals) -> float:
-    """Return the score that predicts the mean label; 0 for more than two classes and for losses that are not calibrated."""
-    if problem.label == SEVERAL_CLASSES or not loss.is_calibrated:
-        return 0.0
-    return float(loss.scores(loss.mean(np.array([whole.label_mean]), True))[0])
 
 
 def _added(by_output: FloatArray) -> FloatArray:

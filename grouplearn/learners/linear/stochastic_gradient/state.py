@@ -91,13 +91,13 @@ def updated(state: State, places: Sequence[int], changed: Arrays) -> Arrays:
     return tensors
 
 
-def finished(state: State, index: slice) -> tuple[FloatArray, FloatArray]:
-    """Return the weights (c, k, d) and intercepts (c, k) that some configs predict with, averaged where they ask for it."""
+def finished(state: State, index: slice, averaged: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+    """Return the weights (c, k, d) and intercepts (c, k) that some configs predict with, means of steps if ``averaged`` (c,)."""
     tensors = {name: value[index] for name, value in state.tensors.items()}
     models = models_of(tensors)
     if models.beyond is None:
         return models.weights(), models.intercept
-    counts = tensors["counted"]
+    counts = np.where(averaged, tensors["counted"], 0.0)
     counted = np.where(counts > 0, counts, 1.0)
     sums = models.total[:, None, None] * models.unscaled - models.beyond
     weights = np.where(counts[:, None, None] > 0, sums / counted[:, None, None], models.weights())

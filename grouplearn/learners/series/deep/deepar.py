@@ -118,6 +118,7 @@ class DeepAr(PanelLearner):
         summary="one recurrent network for many series, which samples their future",
         labels=frozenset({NUMBER}),
         output=SampledForecast,
+        needs_scaling=True,
         hyperparameters=(*_OWN.values(), SEASON_LENGTH, HORIZON),
         default_epochs=20,
         form="vectors",

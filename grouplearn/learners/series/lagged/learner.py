@@ -12,7 +12,7 @@ from grouplearn.data.shard import FloatArray, Shard
 from grouplearn.learners.contract.config import SOLVER, Config, Conflict, Value
 from grouplearn.learners.contract.control import Gang, Stop
 from grouplearn.learners.contract.learner import Declaration, Learner
-from grouplearn.learners.contract.optional import HasObjectives, RefusesConfigs
+from grouplearn.learners.contract.optional import HasObjectives, RefusesConfigs, predicting
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import AlgebraicLearner, SamplingLearner, SequentialLearner
 from grouplearn.learners.series.batch import FittedSeries
@@ -55,6 +55,7 @@ class Lagged(PanelLearner):
             default_epochs=_EPOCHS if isinstance(base, SequentialLearner) else own.default_epochs,
             form="vectors",
             handles_missing=True,
+            needs_scaling=own.needs_scaling,
             takes_series=True,
             takes_panel=True,
             over_lags=True,
@@ -67,7 +68,12 @@ class Lagged(PanelLearner):
         """Return why the values of a config contradict each other."""
         own = self._own(config)
         if isinstance(self.base, HasObjectives) and self.base.classifies(own):
-            return Conflict("a forecast is a number, and this objective is for classes", ("objective",))
+            return Conflict("a forecast is a number, and this objective is for classes", (self.base.objective_name,))
+        if predicting(self.base, own) is not self.base:
+            message = (
+                f"{self.base.declaration.name} forecasts by no loss with a log link: USING poisson_regression does"
+            )
+            return Conflict(message, ("loss",))
         if config[SCALE.name] == "standard" and self.base.link(own, NUMBER) == "exp":
             return Conflict("standardized values are negative, too, and forecasts are exp of a score", (SCALE.name,))
         return self.base.conflict(own) if isinstance(self.base, RefusesConfigs) else None

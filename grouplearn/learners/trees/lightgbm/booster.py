@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from grouplearn.data.shard import Matrix
 from grouplearn.learners.trees.lightgbm.binned_data import BinnedData
 from grouplearn.learners.trees.lightgbm.library import Handle, MatrixArguments, address, call, joined
 from grouplearn.models.state import FloatArray
 
-_PROBABILITIES, _RAW_SCORES = 0, 1
+_PROBABILITIES, _RAW_SCORES, _LEAVES = 0, 1, 2
 _SPLITS, _GAIN = 0, 1
 
 #: Initial buffer size for a model text; longer ones are written twice.
@@ -100,6 +101,21 @@ class Booster(Handle):
         result = (ctypes.byref(count), address(predicted))
         call(f"LGBM_BoosterPredictFor{rows.kind}", self.handle, *rows.arguments, *wanted, *result)
         return predicted
+
+    def leaves(self, x: Matrix) -> npt.NDArray[np.int32]:
+        """Return the number of the leaf to which each row comes in each tree, (n, trees)."""
+        rows, trees, count = MatrixArguments(x), self._count("LGBM_BoosterNumberOfTotalModel"), ctypes.c_int64()
+        found = np.empty((rows.n_rows, trees))
+        if rows.n_rows:
+            wanted = (_LEAVES, 0, -1, b"num_threads=1")
+            result = (ctypes.byref(count), address(found))
+            call(f"LGBM_BoosterPredictFor{rows.kind}", self.handle, *rows.arguments, *wanted, *result)
+        return found.astype(np.int32)
+
+    def refit(self, leaves: npt.NDArray[np.int32]) -> None:
+        """Renew leaf values by the training rows, which come to these leaves (n, trees)."""
+        given = np.ascontiguousarray(leaves)
+        call("LGBM_BoosterRefit", self.handle, address(given), *given.shape)
 
     def gain(self) -> FloatArray:
         """Return the total gain of the splits on each feature."""

@@ -51,7 +51,7 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
     "WITH (weight = ...) gives the weight of a row": ("weight_column",),
     "WITH (memory_limit = '8GB') limits memory": ("histogram_pool_size",),
     "rows are put into bins once for all configurations, whatever they prune": ("feature_pre_filter",),
-    "models are trained anew, not refitted": ("refit_decay_rate",),
+    "it is an option of REFRESH MODEL m FROM new_rows WITH (refresh = 'leaves')": ("refit_decay_rate",),
 }  # fmt: skip
 
 #: LightGBM's aliases of its parameters.

@@ -13,9 +13,11 @@ import pyarrow.compute as pc
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.encoding.encoder import OnnxGraph
 from grouplearn.data.encoding.registry import encoder_of, widths_of
+from grouplearn.data.shard import Matrix
 from grouplearn.kernels.scoring import Link
 from grouplearn.kernels.trees import Forests
 from grouplearn.learners import registry
+from grouplearn.learners.trees.contributions import contributions_of
 from grouplearn.learners.trees.leaf_sets import LEAVES, PARTS
 from grouplearn.learners.trees.lightgbm import objectives
 from grouplearn.learners.trees.nodes import (
@@ -28,14 +30,16 @@ from grouplearn.learners.trees.nodes import (
     with_leaves,
     with_negated,
 )
-from grouplearn.learners.trees.scoring import GroupTrees, compile_forests
+from grouplearn.learners.trees.scoring import GroupTrees, compile_forests, has_linear_leaves
 from grouplearn.models.definition import ModelDefinition
 from grouplearn.models.forms.form import (
     Best,
     Checks,
+    Contributions,
     FormWithSql,
     FunctionSql,
     GroupModel,
+    IntArray,
     Layout,
     Prediction,
     SqlForm,
@@ -48,7 +52,6 @@ from grouplearn.models.forms.trees.leaves import LeafSets
 from grouplearn.models.forms.trees.onnx_trees import tree_scores
 from grouplearn.models.forms.trees.walks import TreeWalks
 from grouplearn.models.outputs.link import Link as ScoreLink
-from grouplearn.models.state import Artifact
 
 #: Bytes of model texts parsed together: their lines, words and numbers take some 20 times as much.
 _TOGETHER_BYTES = 1 << 22
@@ -122,6 +125,33 @@ def _forest(best: Sequence[Best], *, apart: bool) -> _Forest:
     counts = (tuple(parsed.trees.tolist()), tuple(parsed.n_outputs.tolist()))
     mirrored = apart and bool((parsed.n_outputs == 1).any())
     return _Forest(tuple(each.group for each in best), *counts, with_negated(nodes) if mirrored else nodes, mirrored)
+
+
+def _forests(definition: ModelDefinition, best: Sequence[Best]) -> tuple[list[_Forest], int]:
+    """Return the forests of models, and the most questions on the way to a leaf."""
+    apart = registry.links(definition.learner, definition.configs, definition.label) == {"one_vs_all"}
+    forests = [_forest(alike, apart=apart) for alike in _of_same_columns(best)]
+    return forests, max((int(forest.nodes.depth.max()) for forest in forests), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class WalkedTrees:
+    """The catalog tables ``trees`` and ``nodes``, without the model, and the most questions on the way to a leaf."""
+
+    roots: Any
+    nodes: Any
+    depth: int
+
+
+def walked_trees(definition: ModelDefinition, best: Sequence[Best]) -> WalkedTrees:
+    """Return the trees of models as nodes."""
+    return _walked(*_forests(definition, best), several=definition.label.scores_classes)
+
+
+def _walked(forests: Sequence[_Forest], depth: int, *, several: bool) -> WalkedTrees:
+    nodes = [forest.nodes for forest in forests]
+    nodes += [LEAF] if several and any(1 in forest.outputs for forest in forests) else []
+    return WalkedTrees(_roots(forests, several=several), _nodes(nodes), depth)
 
 
 def _grown(forest: _Forest, *, several: bool) -> GroupForest:
@@ -249,9 +279,7 @@ class Trees(FormWithSql):
         if count > MOST_NODES:
             return _no_sql(f"its trees have {count:,} nodes, and SQL takes {MOST_NODES:,}")
         several = definition.label.scores_classes
-        apart = registry.links(definition.learner, definition.configs, definition.label) == {"one_vs_all"}
-        forests = [_forest(alike, apart=apart) for alike in _of_same_columns(best)]
-        depth = max((int(forest.nodes.depth.max()) for forest in forests), default=0)
+        forests, depth = _forests(definition, best)
         tables = leaf_tables([_grown(forest, several=several) for forest in forests], depth)
         if tables is not None:
             return Prediction(_leaves_form(tables[0][1]), tables)
@@ -259,11 +287,9 @@ class Trees(FormWithSql):
             return _no_sql(f"its trees have {count:,} nodes, and SQL takes {MOST_WALKED:,}")
         if depth > MOST_DEPTH:
             return _no_sql(f"its trees ask {depth} questions in a row, and SQL takes {MOST_DEPTH}")
-        roots = _roots(forests, several=several)
-        form = TreeWalks(depth, max(map(len, roots.column("roots")), default=0))
-        nodes = [forest.nodes for forest in forests]
-        nodes += [LEAF] if several and any(1 in forest.outputs for forest in forests) else []
-        return Prediction(form, (("trees", roots), ("nodes", _nodes(nodes))))
+        walked = _walked(forests, depth, several=several)
+        form = TreeWalks(depth, max(map(len, walked.roots.column("roots")), default=0))
+        return Prediction(form, (("trees", walked.roots), ("nodes", walked.nodes)))
 
     def read(self, definition: ModelDefinition, rows: StoredRows) -> SqlForm:
         """Return the SQL form that the tables allow."""
@@ -297,16 +323,32 @@ class Trees(FormWithSql):
             models.append(GroupTrees(group.artifact.text, known[widths], group.classes))
         return compile_forests(models, definition.label, len(definition.classes))
 
+    def contributions(
+        self, definition: ModelDefinition, group: GroupModel, x: Matrix, chosen: IntArray, item: IntArray
+    ) -> Contributions | None:
+        """Return the Shapley values of trees; None if leaves are linear models."""
+        text = group.artifact.text
+        if has_linear_leaves(text):
+            return None
+        trees, count = contributions_of(text), len(group.fitted)
+        if definition.label.scores_classes and len(trees.means) < len(
+            group.classes
+        ):  # two classes of more: trees score the second
+            sign = np.where(chosen > 0, 1.0, -1.0)
+            added = trees(x, np.zeros_like(chosen), item, count) * sign[:, None]
+            return Contributions(added, trees.means[0] * sign, "tree shap")
+        return Contributions(trees(x, chosen, item, count), trees.means[chosen], "tree shap")
+
     def without_onnx(self, definition: ModelDefinition) -> str | None:
         """Return why there is no graph: leaves may be linear models."""
         if registry.has_linear_leaves(definition.learner, definition.configs):
             return "the leaves of its trees are linear models"
         return super().without_onnx(definition)
 
-    def link(self, definition: ModelDefinition, artifact: Artifact) -> ScoreLink:
+    def link(self, definition: ModelDefinition, group: GroupModel) -> ScoreLink:
         """Return the link of a group's model, which may differ between groups."""
         del definition
-        return objectives.in_text(artifact.text).link
+        return objectives.in_text(group.artifact.text).link
 
     def onnx_scores(self, graph: OnnxGraph, definition: ModelDefinition, group: GroupModel, x: str) -> str:
         """Add the trees."""

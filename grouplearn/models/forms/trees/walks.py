@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from grouplearn.kernels.trees import TO_GRID
 from grouplearn.models.definition import ModelDefinition
 from grouplearn.models.forms.form import SqlForm
-from grouplearn.models.forms.items import encoded_cte, encoders_sql, groups_cte, inputs_sql, listed, position_join
+from grouplearn.models.forms.items import (
+    encoded_cte,
+    encoders_sql,
+    groups_cte,
+    inputs_sql,
+    is_looked_up,
+    listed,
+    position_join,
+)
 from grouplearn.models.forms.routed import (
     BEST,
     ENCODED,
@@ -86,21 +94,19 @@ def summed_select(rows: PredictedRows, sums: Sequence[str]) -> str:
         *sums,
         _scored_cte(definition),
     ]
-    return f"WITH {', '.join(ctes)} {linked(definition, rows.extras)}"
+    return f"WITH {', '.join(ctes)} {linked(rows)}"
 
 
 def _parameters_cte(definition: ModelDefinition) -> str:
     """Return the CTE of groups with the parameters of their encoders."""
-    columns = ["group_id AS __grouplearn_id", f"level AS {LEVEL}", *encoders_sql(definition, finite=False)]
+    columns = ["group_id AS __grouplearn_id", f"{BEST}.level AS {LEVEL}", *encoders_sql(definition, finite=False)]
     return f"{PARAMETERS} AS (SELECT {', '.join(columns)} FROM {BEST})"
 
 
 def _slots_cte(definition: ModelDefinition) -> str:
     """Return the CTE of rows, each with the list of values that nodes test."""
     values = inputs_sql(definition, range(len(definition.items)), finite=False)
-    joins = " ".join(
-        position_join(number) for number, entry in enumerate(definition.items) if entry.item.kind == "category"
-    )
+    joins = " ".join(position_join(number) for number, entry in enumerate(definition.items) if is_looked_up(entry))
     return f"{SLOTS} AS (SELECT r.{NUMBER}, r.{GROUP}, {values} AS x FROM {ENCODED} AS r {joins})"
 
 

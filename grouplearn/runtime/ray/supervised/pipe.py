@@ -15,7 +15,10 @@ from typing import Any
 from grouplearn.data.dataset import Dataset, DatasetFiles
 from grouplearn.data.files.plain_values import NotPlain, from_bytes, to_bytes
 from grouplearn.data.lists import Lists
+from grouplearn.learners.contract.refreshing import Continuation
+from grouplearn.learners.contract.standard_errors import ErrorOptions
 from grouplearn.models.label import Label
+from grouplearn.models.state import Artifact
 from grouplearn.runtime.ray.learner_code import LearnerCode
 from grouplearn.runtime.ray.settings import Cluster
 from grouplearn.schedule.averages import Averages
@@ -33,7 +36,7 @@ from grouplearn.schedule.messages import (
     Step,
 )
 from grouplearn.train.group_table import GroupTable
-from grouplearn.train.job import Job, UnitTurns
+from grouplearn.train.job import Earlier, Job, UnitTurns
 from grouplearn.train.results.ledger import RESULT_KINDS
 from grouplearn.train.results.trials import TrialProgress
 from grouplearn.train.sharded.steps import StepAnswer
@@ -168,9 +171,9 @@ class Idle:
 #: The types in results written by workers; trials of a search include their states.
 WRITTEN_KINDS = (*RESULT_KINDS, TrialProgress)
 KINDS = (
-    *WRITTEN_KINDS, Absent, Averages, Begin, Broken, Cluster, Connected, Dataset, DatasetFiles, Discard, Dismiss, EpochRound,
-    Finish, GroupTable, Idle, Job, Joined, LearnerCode, Leaving, Lists, Load, Lost, RunEvents, Orders, Part, Release, Run,
-    RunStep, Step, StepAnswer, StepEnded, StopRun, Label, UnitTurns, UnitEnded,
+    *WRITTEN_KINDS, Absent, Artifact, Averages, Begin, Broken, Cluster, Connected, Continuation, Dataset, DatasetFiles, Discard,
+    Dismiss, Earlier, EpochRound, ErrorOptions, Finish, GroupTable, Idle, Job, Joined, LearnerCode, Leaving, Lists, Load, Lost,
+    RunEvents, Orders, Part, Release, Run, RunStep, Step, StepAnswer, StepEnded, StopRun, Label, UnitTurns, UnitEnded,
 )  # fmt: skip
 
 

@@ -135,6 +135,7 @@ struct Steps {
     double *const *row;
     const double *l1, *l2, *tolerance, *first_length, *sums, *curvature;
     double sampled;
+    int64_t held; // the column whose weight stays as it begins, -1 for none
     double *weights, *intercept, *value;
     uint8_t *finished;
 
@@ -160,6 +161,7 @@ struct Steps {
         newton.lasting = (int)steps_between(row[first], form);
         newton.of_some = row[0][STRIDE] > 1;
         newton.expect(loss);
+        newton.held = held;
         if (form.dense) newton.hessian.clear(triangle(form.size()) * width);
         for (int lane = 0; lane < width; lane++) {
             int64_t m = first + lane < models ? first + lane : models - 1;
@@ -264,6 +266,14 @@ GROUPLEARN_ENTRY void begin_generalised_linear(int64_t kind, int64_t columns, in
         for (int64_t b = 0; b <= a; b++) *curvature++ = coupling[a / p * outputs + b / p] * product(a % p, b % p);
 }
 
+/// Let a model that has not begun be evaluated first at these weights (K, d) and intercepts (K,), in place of none.
+GROUPLEARN_ENTRY void place_generalised_linear(int64_t columns, int64_t outputs, int64_t fit_intercept, int64_t history, int64_t dense,
+                                               const double *weights, const double *intercept, double *row) {
+    Form form = {columns, outputs, fit_intercept, history, dense};
+    read_model(weights, intercept, row + form.mean(), row + form.inverse(), columns, outputs, fit_intercept, row + form.trial());
+    if (!dense) write_trial(form, row);
+}
+
 /// Sums over a block at the points of models, of which each has a ``row``, (M, 4 + K·p), see ``Form``, second derivatives of
 /// those that ask for them (asking, triangle) and the weight of the rows that these are of; 2 without memory.
 GROUPLEARN_ENTRY int sum_generalised_linear(const float *x_single, const double *x_double, const double *value, const int32_t *place,
@@ -300,11 +310,11 @@ GROUPLEARN_ENTRY int sum_generalised_linear(const float *x_single, const double 
 /// intercepts (M, K), their objectives (M,), no number where there is none, and which are finished (M,); 2 without memory.
 GROUPLEARN_ENTRY int step_generalised_linear(int64_t kind, int64_t columns, int64_t outputs, int64_t fit_intercept, int64_t history, int64_t dense,
                                              int64_t models, const double *l1, const double *l2, const double *tolerance, const double *first_length,
-                                             const double *sums, const double *curvature, double sampled, double *const *row, double *weights,
+                                             const double *sums, const double *curvature, double sampled, int64_t held, double *const *row, double *weights,
                                              double *intercept, double *value, uint8_t *finished) {
     Arithmetic arithmetic;
     Form form = {columns, outputs, fit_intercept, history, dense};
-    Steps steps = {form, (Loss)kind, models, row, l1, l2, tolerance, first_length, sums, curvature, sampled, weights, intercept, value, finished};
+    Steps steps = {form, (Loss)kind, models, row, l1, l2, tolerance, first_length, sums, curvature, sampled, held, weights, intercept, value, finished};
     return dense ? steps.take<D>() : steps.take<Few<1>>();
 }
 

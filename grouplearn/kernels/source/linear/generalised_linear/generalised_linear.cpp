@@ -30,6 +30,8 @@ struct Call {
     int64_t groups, outputs, fit_intercept, configs, limit;
     Loss loss;
     const double *l1, *l2, *tolerance;
+    const double *from_weights, *from_intercept; // where groups begin (G, K, d) and (G, K), null: without weights
+    int64_t held; // the column whose weight stays as it begins, -1 for none
     // Results: (G, C, K, d), (G, C, K), (G, C), (G, C), (G, C) and (limit, G, C).
     double *weights, *intercept, *value;
     int64_t *passes;
@@ -48,11 +50,11 @@ struct Call {
 struct Group {
     int64_t number, first, rows;
     double total, scale;
-    Scratch<double> mean, inverse, largest, weight, constant, start, sorted;
+    Scratch<double> mean, inverse, largest, weight, constant, start, begin, sorted;
 
     bool reserve(const Call &call, int64_t rows) {
         return mean.reserve(call.columns) && inverse.reserve(call.columns) && largest.reserve(call.columns) && weight.reserve(rows) &&
-               constant.reserve(rows + 8) && start.reserve(call.outputs) && sorted.reserve(rows);
+               constant.reserve(rows + 8) && start.reserve(call.outputs) && begin.reserve(call.size()) && sorted.reserve(rows);
     }
 };
 
@@ -102,6 +104,16 @@ void starting_scores(const Call &call, Group &group) {
     }
 }
 
+/// Where the models of a group begin: without weights, or at those that are given.
+void place(const Call &call, Group &group) {
+    int64_t p = call.parameters();
+    for (int64_t k = 0; k < call.size(); k++) group.begin[k] = k % p < call.columns ? 0 : group.start[k / p];
+    if (!call.from_weights) return;
+    const double *weights = call.from_weights + group.number * call.outputs * call.columns;
+    read_model(weights, call.from_intercept + group.number * call.outputs, group.mean, group.inverse, call.columns, call.outputs,
+               call.fit_intercept, group.begin);
+}
+
 /// Fill in what is known of a group; false where its sums overflow or nothing weighs anything.
 bool look_at(const Call &call, Group &group) {
     group.total = 0;
@@ -121,6 +133,7 @@ bool look_at(const Call &call, Group &group) {
         if (!call.fit_intercept) group.mean[j] = 0;
     }
     starting_scores(call, group);
+    place(call, group);
     if (has_constant(call.loss)) losses::constants(call.loss, call.label + group.first, group.rows, group.constant);
     return true;
 }
@@ -159,6 +172,7 @@ template <class V> struct Batch : Newton<V> {
     Batch(const Call &call, const Stage &stage)
         : Base(stage, call.columns, call.outputs, call.fit_intercept, most_steps, true, call.limit), call(call) {
         this->expect(call.loss);
+        this->held = call.held;
     }
 
     bool reserve() {
@@ -224,12 +238,12 @@ template <class V> struct Batch : Newton<V> {
             model[lane] = Model();
             model[lane].active = lane < lanes;
             model[lane].sparse = l1 > 0;
-            model[lane].few = (l1 > 0 || l2 > 0) && are_few(call.loss, call.outputs, mine.rows, call.columns) && call.limit > passes_of_few;
+            model[lane].few = call.held < 0 && (l1 > 0 || l2 > 0) && are_few(call.loss, call.outputs, mine.rows, call.columns) && call.limit > passes_of_few;
             smoothing[lane] = first_smoothing;
             mass[lane] = mine.total / mine.scale;
             model[lane].tolerance = call.tolerance[seat[lane].config];
             this->set_penalties(lane, l1, l2, mine.scale, mine.inverse);
-            for (int64_t k = 0; k < size; k++) trial[k * width + lane] = (N)(k % p < call.columns ? 0 : mine.start[k / p]);
+            for (int64_t k = 0; k < size; k++) trial[k * width + lane] = (N)mine.begin[k];
         }
         this->forget();
         return lay_out();
@@ -324,6 +338,7 @@ void hand_on(Batch<F> &from, Batch<D> &to, int offset) {
         now.uncounted = !was.failed; // it has been there
         if (was.failed) continue;
         for (int64_t k = 0; k < to.size; k++) {
+            if (k == to.held) continue; // it keeps all its digits
             int64_t at = k * Lanes<F>::count + offset + lane;
             to.trial[k * Lanes<D>::count + lane] = from.point[at]; // the end of its last step nobody has evaluated
         }
@@ -396,15 +411,16 @@ bool is_small(const Call &call, int64_t rows) { return rows <= fewest_sampled &&
 
 } // namespace
 
-/// Train every config on every group: 0 when done, 1 when ``watch`` said stop, 2 without memory.
+/// Train every config on every group, from weights that are given or without any: 0 when done, 1 when ``watch`` said stop, 2 without memory.
 GROUPLEARN_ENTRY int solve_generalised_linear(const float *x_single, const double *x_double, int64_t columns, const double *label,
                                               const double *weight, const int64_t *start, int64_t groups, int64_t loss, int64_t outputs,
                                               int64_t fit_intercept, const double *l1, const double *l2, const double *tolerance,
-                                              int64_t configs, int64_t limit, double *weights, double *intercept, double *value,
+                                              int64_t configs, int64_t limit, const double *from_weights, const double *from_intercept, int64_t held,
+                                              double *weights, double *intercept, double *value,
                                               int64_t *passes, uint8_t *converged, double *curve, Watch watch) {
     Arithmetic arithmetic;
     Call call = {x_single, x_double, columns,   label, weight, start,     groups, outputs, fit_intercept, configs,   limit,
-                 (Loss)loss, l1,     l2,        tolerance, weights, intercept, value,  passes,  converged,     curve};
+                 (Loss)loss, l1,     l2,        tolerance, from_weights, from_intercept, held, weights, intercept, value,  passes,  converged,     curve};
     Group group[most_lanes];
     Seat seat[most_lanes];
     Batch<F> coarse(call, single_stage);

@@ -37,6 +37,7 @@ template <class V> struct Newton {
     bool of_some = false;            // whether second derivatives are now taken of some rows only
     double nothing = -1;             // the objective from which on downward it is rounding
     int64_t limit;
+    int64_t held = -1; // the column whose weight stays as it begins, -1 for none
     Model model[most_lanes];
     // By parameter and lane: where the models are, where their steps lead, and where they are evaluated.
     Scratch<N> point, goal, trial, slope, step, moved;
@@ -91,7 +92,7 @@ template <class V> struct Newton {
     void set_penalties(int lane, double l1, double l2, double scale, const double *inverse) {
         for (int64_t k = 0; k < size; k++) {
             int64_t j = k % p, at = k * width + lane;
-            double shrunk = j < columns ? inverse[j] : 0;
+            double shrunk = j < columns && j != held ? inverse[j] : 0;
             ridge[at] = l2 / scale * shrunk * shrunk;
             penalty[at] = l1 / scale * shrunk;
         }
@@ -112,6 +113,7 @@ template <class V> struct Newton {
             if constexpr (!alone)
                 if (needed) {
                     differentiate();
+                    hold_still();
                     complete();
                     factorise();
                 }
@@ -130,6 +132,16 @@ template <class V> struct Newton {
                 exact[lane] += more;
                 gradient[at] += pull;
             }
+        for (int lane = 0; held >= 0 && lane < width; lane++) gradient[held * width + lane] = 0;
+    }
+
+    /// Let no step move the weight that is held: it has a slope of 0, and second derivatives of its own alone.
+    void hold_still() {
+        if (held < 0) return;
+        for (int64_t k = 0; k < size; k++) {
+            int64_t above = held < k ? k : held, left = held < k ? held : k;
+            store(hessian + (triangle(above) + left) * width, all<V>(k == held ? 1 : 0));
+        }
     }
 
     /// Which lanes went down far enough, and shorter steps for those that did not; returns whether any did.
@@ -320,6 +332,25 @@ inline void write_model(const double *point, int64_t apart, const double *mean, 
         }
         intercept[c] = fit_intercept ? point[columns * apart] - shift : 0;
     }
+}
+
+/// The ``point`` (outputs · p) that ``write_model`` would write as these weights and intercepts; columns without spread have no weight.
+/// Scores of classes, whose differences alone count, are shifted so that the constants, which are in ``point`` before, keep their sum.
+inline void read_model(const double *weights, const double *intercept, const double *mean, const double *inverse, int64_t columns,
+                       int64_t outputs, bool fit_intercept, double *point) {
+    int64_t p = columns + fit_intercept;
+    double shift = 0;
+    for (int64_t c = 0; c < outputs; c++) {
+        double *own = point + c * p, constant = intercept[c];
+        for (int64_t j = 0; j < columns; j++, weights++) {
+            constant = __builtin_fma(*weights, mean[j], constant);
+            own[j] = inverse[j] > 0 ? *weights / inverse[j] : 0;
+        }
+        if (!fit_intercept) continue;
+        shift += (own[columns] - constant) / (double)outputs;
+        own[columns] = constant;
+    }
+    for (int64_t c = 0; fit_intercept && outputs > 1 && c < outputs; c++) point[c * p + columns] += shift;
 }
 
 } // namespace

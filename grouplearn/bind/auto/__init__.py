@@ -1,0 +1,1 @@
+"""FEATURES AUTO: features chosen by type and values of each column."""

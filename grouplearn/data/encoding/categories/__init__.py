@@ -1,0 +1,1 @@
+"""Encoders of single values: a column for each, its rank, or a column for each hash bucket."""

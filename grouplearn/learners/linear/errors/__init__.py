@@ -1,0 +1,1 @@
+"""Standard errors of linear models."""

@@ -1,0 +1,1 @@
+"""``kmeans`` in one pass: points that stand for rows, and clusters on these."""

@@ -1,0 +1,1 @@
+"""Predictions as SQL of other databases."""

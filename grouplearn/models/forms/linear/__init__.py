@@ -1,0 +1,1 @@
+"""Linear models: their form, their predictions as SQL, and what each item adds to them."""

@@ -1,0 +1,1 @@
+"""Statements that train a stored model further: RETRY FAILED and REFRESH."""
