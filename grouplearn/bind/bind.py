@@ -127,7 +127,8 @@ class _Binder:
         fixed |= ways.solver_option(self._learner)
         implied = implies_classes(self._learner, statement, fixed)
         options = options.changed({"within": bind_within(self._checker, statement.within)})
-        weight = [each for each in (options.rows.weight, options.estimation.offset) if each]
+        told, estimation = options.rows, options.estimation
+        weight = [each for each in (told.weight, estimation.offset, estimation.cluster) if each]
         read_ahead(self._checker, self._source, [*self._expressions(), *weight])
         self._refuse_query_sample()
         columns = self._checker.describe("SELECT *", *self._source)
@@ -137,8 +138,8 @@ class _Binder:
         volatility.refuse([each for each in (statement.where, statement.having) if each])
         self._folded = frozenset(sqltext.folded(column.name) for column in columns)
         self._replay = Replay(self._checker, self._source, columns)
-        told = options.rows
         self._check_weight(told.weight)
+        cluster = standard_errors.bind_cluster(self._checker, statement.options, estimation, self._source, self._replay)
         if told.watermark is not None:
             self._checker.describe("SELECT max(", told.watermark, ")", *self._source)
         target = LabelBinder(
@@ -170,7 +171,7 @@ class _Binder:
         taken = [*label, *(key.extract for key in keys), *weight]
         in_order = [series.time, *(key.extract for key in series.keys)] if series else []
         features = ordered.features(series) if series else statement.features or ()
-        items = self._items(columns, target, [*taken, *in_order], [*features, *self._offset(options.estimation.offset)])
+        items = self._items(columns, target, [*taken, *in_order], [*features, *self._offset(estimation.offset)])
         volatility.refuse([item.source for item in items])
         self._refuse_unstorable([*label, *weight, *(key.extract for key in keys), *(item.source for item in items)])
         typed = [
@@ -239,6 +240,7 @@ class _Binder:
             options=options,
             auto=auto,
             held_out=held_out,
+            cluster=cluster,
             notes=auto.notes if auto else (),
         )
 

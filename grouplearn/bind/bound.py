@@ -104,7 +104,7 @@ class BoundTrain:
     are in the order of a time. ``left_out`` are columns that would be features if VALIDATE did not look at them. ``refit``:
     the best configuration of each group trains again, on all rows. ``notes`` are notes of the result on how FROM is read.
     ``auto`` are the features that AUTO stands for, None without it. ``held_out`` is what tells rows apart whose held-out
-    predictions are kept, None if they are not.
+    predictions are kept, None if they are not. ``cluster`` is what the clusters of standard errors are by.
     """
 
     statement: TrainModel
@@ -132,6 +132,12 @@ class BoundTrain:
     notes: tuple[str, ...] = ()
     auto: AutoFeatures | None = None
     held_out: tuple[BoundKey, ...] | None = None
+    cluster: BoundKey | None = None
+
+    @property
+    def carried(self) -> tuple[BoundKey, ...]:
+        """What is read of each row beside the features: what tells held-out rows apart, then the cluster."""
+        return (*(self.held_out or ()), *([self.cluster] if self.cluster else []))
 
     @property
     def stored_items(self) -> tuple[Item, ...]:

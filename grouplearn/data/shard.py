@@ -19,6 +19,7 @@ FloatArray: TypeAlias = npt.NDArray[np.float64]
 FeatureArray: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 Matrix: TypeAlias = "FeatureArray | scipy.sparse.csr_matrix"
 RowNumbers: TypeAlias = npt.NDArray[np.int64]
+Codes: TypeAlias = npt.NDArray[np.int32]
 
 #: Rows per block. Blocks are cut from a group's training rows, so they depend on the data alone, never on workers.
 BLOCK_ROWS = 16_384
@@ -153,7 +154,7 @@ class Shard(_Blocks):
     ``y`` is the value or the class number as a float, (n, L) for an array label. Weights include row and class weights, and
     are positive. ``cuts`` are the rows at which blocks begin and end, from 0 to n; None for runs of ``BLOCK_ROWS``.
     ``first`` is the number of the first block in the group, ``whole`` the totals of the group if these rows are a part of
-    it.
+    it. ``cluster`` (n,) is the number of each row's cluster, None unless standard errors are by cluster.
     """
 
     x: Matrix
@@ -162,6 +163,7 @@ class Shard(_Blocks):
     cuts: tuple[int, ...] | None = None
     first: int = 0
     whole: Totals | None = None
+    cluster: Codes | None = None
 
     @property
     def n_rows(self) -> int:
@@ -192,15 +194,16 @@ class Shard(_Blocks):
     def _rows(self, start: int, stop: int, cuts: tuple[int, ...] | None, first: int, whole: Totals | None) -> Shard:
         rows = slice(start, stop)
         x = self.x[rows] if isinstance(self.x, np.ndarray) else _adjoining(self.x, rows)
-        return Shard(x, self.y[rows], self.weight[rows], cuts, first, whole)
+        cluster = None if self.cluster is None else self.cluster[rows]
+        return Shard(x, self.y[rows], self.weight[rows], cuts, first, whole, cluster)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredShard(_Blocks):
     """Rows of one group in files: ``encode`` reads and encodes rows by number each time they are needed.
 
-    One block at a time is in memory. ``label`` reads ``y`` and ``weight``; ``kept_in`` is the folder. The rest as in
-    ``Shard``.
+    One block at a time is in memory. ``label`` reads ``y`` and ``weight``, ``clusters`` the clusters; ``kept_in`` is the
+    folder. The rest as in ``Shard``.
     """
 
     numbers: RowNumbers
@@ -210,6 +213,7 @@ class StoredShard(_Blocks):
     first: int
     whole: Totals
     kept_in: str
+    clusters: Callable[[RowNumbers], Codes | None] | None = None
 
     @property
     def directory(self) -> str | None:
@@ -228,7 +232,9 @@ class StoredShard(_Blocks):
 
     def read(self) -> Shard:
         """Return the rows in memory."""
-        return Shard(self.encode(self.numbers), *self.label(self.numbers), self.cuts, self.first, self.whole)
+        cluster = None if self.clusters is None else self.clusters(self.numbers)
+        x, (y, weight) = self.encode(self.numbers), self.label(self.numbers)
+        return Shard(x, y, weight, self.cuts, self.first, self.whole, cluster)
 
     def matrices(self) -> Iterator[Matrix]:
         """Yield the features block by block."""
@@ -252,7 +258,8 @@ class StoredShard(_Blocks):
     ) -> StoredShard:
         cuts = (0, stop - start) if cuts is None else cuts
         own = self.numbers[start:stop]
-        return StoredShard(own, self.encode, self.label, cuts, first, whole or self.whole, self.kept_in)
+        about = cuts, first, whole or self.whole, self.kept_in
+        return StoredShard(own, self.encode, self.label, *about, self.clusters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +269,7 @@ class Stack:
     Group g has the rows ``start[g]`` to ``start[g + 1]`` (half-open), maybe none; ``start`` is (G + 1,). ``seed`` (G,)
     seeds each group's random numbers, None if none are drawn. ``before`` are sums of earlier rows of each group, (G, ...)
     by name, to which those of these rows are added, or the states in which its models start. ``keeps_sums``: the result
-    has the sums.
+    has the sums. ``cluster`` (n,) as in ``Shard``.
     """
 
     x: FeatureArray
@@ -272,6 +279,7 @@ class Stack:
     seed: npt.NDArray[np.uint64] | None = None
     before: Mapping[str, npt.NDArray[Any]] | None = None
     keeps_sums: bool = False
+    cluster: Codes | None = None
 
     @property
     def n_groups(self) -> int:
@@ -289,27 +297,25 @@ class Stack:
             return self
         sizes = self.sizes
         rows = np.repeat(groups, sizes)
-        return replace(
-            self._of_groups(groups),
-            x=self.x[rows],
-            y=self.y[rows],
-            weight=self.weight[rows],
-            start=starts(sizes[groups]),
-        )
+        return self._of_groups(groups)._of_rows(rows, starts(sizes[groups]))
 
     def where(self, rows: npt.NDArray[np.bool_]) -> Stack:
         """Return the chosen rows (n,) of every group."""
         if rows.all():
             return self
         before = np.concatenate([[0], np.cumsum(rows)])
-        return replace(self, x=self.x[rows], y=self.y[rows], weight=self.weight[rows], start=before[self.start])
+        return self._of_rows(rows, before[self.start])
 
     def part(self, first: int, last: int) -> Stack:
         """Return groups [first, last) without copying them."""
         rows = slice(self.start[first], self.start[last])
         start = self.start[first : last + 1] - self.start[first]
-        own = self._of_groups(slice(first, last))
-        return replace(own, x=self.x[rows], y=self.y[rows], weight=self.weight[rows], start=start)
+        return self._of_groups(slice(first, last))._of_rows(rows, start)
+
+    def _of_rows(self, rows: slice | npt.NDArray[np.bool_], start: RowNumbers) -> Stack:
+        """Return these rows, whose groups begin at ``start``."""
+        cluster = None if self.cluster is None else self.cluster[rows]
+        return replace(self, x=self.x[rows], y=self.y[rows], weight=self.weight[rows], start=start, cluster=cluster)
 
     def _of_groups(self, groups: slice | npt.NDArray[np.bool_]) -> Stack:
         """Return the stack with what it has of each group for these groups alone."""

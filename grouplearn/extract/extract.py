@@ -117,8 +117,8 @@ def _array(_: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[
 def _layout(bound: BoundTrain, stats: Statistics) -> BatchLayout:
     return BatchLayout(
         n_keys=len(bound.keys),
-        items=(*(item.stored.item for item in sized(bound.items, stats.lengths)), *told_apart_by(bound)),
-        whole=(*(item.whole for item in bound.items), *(False for _ in bound.held_out or ())),
+        items=(*(item.stored.item for item in sized(bound.items, stats.lengths)), *carried_items(bound)),
+        whole=(*(item.whole for item in bound.items), *(False for _ in bound.carried)),
         label_length=stats.label_length,
         classes=stats.classes if bound.target and bound.target.classification else None,
         weighted=bound.options.rows.weight is not None,
@@ -130,10 +130,10 @@ def _layout(bound: BoundTrain, stats: Statistics) -> BatchLayout:
     )
 
 
-def told_apart_by(bound: BoundTrain) -> tuple[Item, ...]:
-    """Return what tells held-out rows apart as further columns of ``Dataset.codes``, which are no features."""
+def carried_items(bound: BoundTrain) -> tuple[Item, ...]:
+    """Return what ``bound.carried`` is as further columns of ``Dataset.codes``, which are no features."""
     first = sum(item.is_coded for item in bound.stored_items)
-    return tuple(Item(key.stored.name, "category", place) for place, key in enumerate(bound.held_out or (), first))
+    return tuple(Item(key.stored.name, "category", place) for place, key in enumerate(bound.carried, first))
 
 
 def columns_read(bound: BoundTrain) -> list[tuple[str, tuple[str | Sql, ...]]]:
@@ -141,7 +141,7 @@ def columns_read(bound: BoundTrain) -> list[tuple[str, tuple[str | Sql, ...]]]:
     columns: list[tuple[str, tuple[str | Sql, ...]]] = [
         *((f"k{number}", _key_text(key)) for number, key in enumerate(bound.keys)),
         *((f"x{number}", (item.read,)) for number, item in enumerate(bound.items)),
-        *((f"x{number}", _key_text(key)) for number, key in enumerate(bound.held_out or (), len(bound.items))),
+        *((f"x{number}", _key_text(key)) for number, key in enumerate(bound.carried, len(bound.items))),
         ("y", _label(bound.target)),
     ]
     if bound.options.rows.weight:

@@ -14,7 +14,7 @@ from grouplearn.data.dataset import Dataset, Group, Item
 from grouplearn.data.encoders import FittedItem
 from grouplearn.data.encoding.registry import encoder_of, features_of, widths_of
 from grouplearn.data.files.plain_values import IF_OTHER, inline
-from grouplearn.data.shard import BLOCK_ROWS
+from grouplearn.data.shard import BLOCK_ROWS, Codes, RowNumbers
 from grouplearn.data.split import FINAL, Split
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
@@ -151,7 +151,7 @@ class Job:
     like in each group is kept, with ``quantiles`` also these. ``held_out`` are the columns of ``Dataset.codes`` that tell rows
     apart whose held-out predictions are kept, None if they are not. ``calibrate``: how probabilities are calibrated.
     ``keeps_folds``: the models of folds are kept, too. ``errors`` says which standard errors models have, None if none.
-    ``offset``: the last item is one.
+    ``offset``: the last item is one. ``cluster`` is the column of ``Dataset.codes`` with the clusters of standard errors.
     """
 
     learner: str
@@ -177,6 +177,7 @@ class Job:
     keeps_folds: bool = field(default=False, metadata=IF_OTHER)
     errors: ErrorOptions | None = field(default=None, metadata=IF_OTHER)
     offset: bool = field(default=False, metadata=IF_OTHER)
+    cluster: Item | None = field(default=None, metadata=IF_OTHER)
 
     @property
     def trainer(self) -> Learner:
@@ -187,6 +188,10 @@ class Job:
     def family(self) -> Family:
         """The metrics of its models."""
         return registry.output_class(self.trainer, self.target.label).metrics
+
+    def clusters(self, data: Dataset, rows: RowNumbers | slice) -> Codes | None:
+        """Return the clusters of rows, None unless standard errors are by cluster."""
+        return None if self.cluster is None else data.column("codes", self.cluster.column, rows)
 
     @property
     def predicts_held_out(self) -> bool:

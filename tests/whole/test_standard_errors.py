@@ -1,9 +1,13 @@
 """Standard errors of weights against statsmodels, and the promises that a stored model keeps."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import statsmodels.api as sm
+from statsmodels.tools.sm_exceptions import SpecificationWarning
 
 import grouplearn
 
@@ -180,3 +184,109 @@ def test_errors_stay_with_the_model(con, tmp_path):
         "TRAIN OR REPLACE MODEL n USING linear_regression PREDICT y FEATURES (a) FROM kept; ALTER MODEL n USE VERSION 1"
     )
     assert con.execute("FROM n_weights ORDER BY ALL").fetchall() == before
+
+
+def by_cluster(frame, label, weight=None):
+    how = {"cov_type": "cluster", "cov_kwds": {"groups": frame.c.factorize(use_na_sentinel=False)[0]}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SpecificationWarning)  # weights of GLM; they equal those of WLS
+        return reference(frame, label, frame[["a", "b"]].to_numpy(), weight, **how)
+
+
+@pytest.fixture
+def clustered(con, rows):
+    """Rows whose scores depend on their cluster c, some of them NULL; each group has other clusters."""
+    rng = np.random.default_rng(1)
+    found = rows.assign(c=rng.integers(0, 12, len(rows)).astype(float))
+    found["c"] = found.c.where((found.c < 11) | (found.g > 0)) + found.g
+    effect = np.sin(3 * found.c.fillna(0))
+    found["y"], found["a"] = found.y + effect, found.a + 0.2 * found.c.fillna(0)
+    con.register("rows", found)
+    return found
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_clusters_equal_statsmodels(con, clustered, learner, weighted):
+    found = weights(con, learner, ", standard_errors = 'cluster', cluster = c" + (", weight = w" if weighted else ""))
+    for group, own in found.groupby("g"):
+        part = clustered[clustered.g == group]
+        agree(own, by_cluster(part, LEARNERS[learner], part.w.to_numpy() if weighted else None))
+
+
+def test_clusters_of_parents_folds_texts_and_beside_a_key(con, clustered):
+    found = weights(con, "linear_regression", ", cluster = 'store ' || c", rest="GROUP BY ROLLUP (g)")
+    agree(found[found.g.isna()], by_cluster(clustered, "y"))
+    con.execute("CREATE TABLE kept AS SELECT *, row_number() OVER () AS id FROM rows")
+    con.execute(
+        "TRAIN OR REPLACE MODEL m USING linear_regression PREDICT y FEATURES (a, b) FROM kept GROUP BY g VALIDATE FOLDS 3"
+        " WITH (cluster = c, keep_held_out = true, key = id)"
+    )
+    assert con.execute("SELECT count(DISTINCT id), typeof(any_value(id)) FROM m_held_out").fetchone() == (
+        1200,
+        "BIGINT",
+    )
+    expected = found[found.g.notna()]
+    own = con.execute("SELECT standard_error FROM m_weights ORDER BY g").df()
+    np.testing.assert_allclose(own.standard_error, expected.sort_values("g", kind="stable").standard_error, rtol=1e-9)
+
+
+def test_clusters_without_intercept_and_with_an_offset(con, clustered):
+    found = weights(con, "poisson_regression", ", cluster = c, offset = ln(w)")
+    part = clustered[clustered.g == 2]
+    how = {"cov_type": "cluster", "cov_kwds": {"groups": part.c.to_numpy()}}
+    x = np.column_stack([part[["a", "b"]], np.ones(len(part))])
+    expected = sm.GLM(part.k, x, family=sm.families.Poisson(), offset=np.log(part.w)).fit(tol=1e-15, **how)
+    own = found[(found.g == 2) & (found.feature != "offset")]
+    np.testing.assert_allclose(own.standard_error, expected.bse, rtol=1e-7)
+    found = weights(con, "linear_regression", ", cluster = c, fit_intercept = false")
+    expected = sm.OLS(part.y, x[:, :2]).fit(**how)
+    np.testing.assert_allclose(found[found.g == 2].standard_error[:2], expected.bse, rtol=1e-8)
+
+
+def test_a_cluster_alone_has_no_errors_and_classes_of_a_pack_have_each_their_own(con, clustered):
+    found = weights(con, "logistic_regression", ", cluster = CASE WHEN g = 1 THEN 0 ELSE c END")
+    notes = found.groupby("g").note.unique().map(list).to_dict()
+    assert notes == {0: [None], 1: ["one cluster: its rows cannot be compared with others"], 2: [None]}
+    assert found.standard_error.isna().tolist() == (found.g == 1).tolist()
+
+
+def test_clusters_of_a_large_group_lie_in_many_blocks_wherever_these_are(con):
+    con.execute(
+        "CREATE TABLE many AS SELECT sin(i * 7.1) AS a, cos(i * 3.3) AS b, sin(i * 7.1) + sin(i * 1.7) AS y, i % 3 = 0 AS z,"
+        " 3.0 * (i % 2) AS k, i % 97 AS c FROM range(60000) AS t(i)"
+    )
+    frame = con.execute("SELECT a, b, y, z::INTEGER AS z, k, c FROM many").df()
+    for learner, label in LEARNERS.items():
+        seen = []
+        for where in ("workers = 1, operator = 'gap'", "workers = 2, operator = 'gap'", "memory_limit = '1MB'"):
+            con.execute(
+                f"TRAIN OR REPLACE MODEL m USING {learner} PREDICT {label} FEATURES (a, b) FROM many VALIDATE NONE"
+                f" WITH (l2 = 0, tolerance = 1e-15, cluster = c, {where})"
+            )
+            seen.append(con.execute("SELECT weight, standard_error, p_value FROM m_weights").fetchall())
+        assert seen[0] == seen[1] == seen[2]
+        np.testing.assert_allclose([row[1] for row in seen[0]], by_cluster(frame, label).bse, rtol=1e-8)
+
+
+def test_refresh_with_clusters(con, clustered):
+    con.execute("CREATE TABLE kept AS FROM rows WHERE b < 0.5; CREATE TABLE later AS FROM rows WHERE b >= 0.5")
+    ask = "USING linear_regression PREDICT y FEATURES (a, b) FROM kept GROUP BY g VALIDATE NONE"
+    con.execute(f"TRAIN MODEL m {ask} WITH (cluster = c, keep_state = true); REFRESH MODEL m FROM later")
+    notes = con.execute("SELECT DISTINCT standard_error, note FROM m_weights").fetchall()
+    assert notes == [(None, "refreshed without the rows of before")]
+    con.execute(f"TRAIN OR REPLACE MODEL m {ask} WITH (cluster = c); INSERT INTO kept FROM later; REFRESH MODEL m")
+    found = con.execute("FROM m_weights").df()
+    for group, own in found.groupby("g"):
+        agree(own, by_cluster(clustered[clustered.g == group], "y"))
+
+
+def test_asking_for_errors_keeps_the_rows_of_a_stream(con, clustered):
+    rest = "USING linear_regression PREDICT y FEATURES (a, b) FROM {} GROUP BY g VALIDATE NONE WITH ({})"
+    for options in ("cluster = c", "standard_errors = 'hc1'"):
+        con.execute(f"TRAIN OR REPLACE MODEL m {rest.format('rows', options)}")
+        expected = con.execute("SELECT standard_error FROM m_weights ORDER BY ALL").fetchall()
+        passing = iter(pa.Table.from_pandas(clustered, preserve_index=False).to_batches(max_chunksize=100))  # noqa: F841
+        con.execute(f"TRAIN OR REPLACE MODEL m {rest.format('passing', options)}")
+        found = con.execute("SELECT standard_error FROM m_weights ORDER BY ALL").fetchall()
+        np.testing.assert_allclose(found, expected, rtol=1e-9)

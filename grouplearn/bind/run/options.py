@@ -155,8 +155,13 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     ),
     "standard_errors": RunOption(
         "linear_regression, logistic_regression and poisson_regression without penalties: the standard errors in `m_weights`,"
-        " 'classical' (the default), 'hc1' (robust to unequal variances) or 'none'",
+        " 'classical' (the default), 'hc1' (robust to unequal variances), 'cluster' (robust to rows of a cluster that depend on"
+        " each other) or 'none'",
         OneOf(*KINDS),
+    ),
+    "cluster": RunOption(
+        "standard_errors = 'cluster': which rows depend on each other, an expression over the columns of FROM such as `store`",
+        _as_written,
     ),
     "confidence": RunOption("the confidence of the intervals in `m_weights`, 0.95 by default", _inside),
     "memory_limit": RunOption(
@@ -266,7 +271,7 @@ def bind_options(
         if name in seen:
             raise checker.error(f'option "{name}" is given twice', option.name.span)
         seen.add(name)
-        if name in ("weight", "offset", "frequency", "watermark", "key"):
+        if name in ("weight", "offset", "cluster", "frequency", "watermark", "key"):
             run[name] = option.value
         elif name == "positive_class":
             run[name] = bind_positive_class(checker, option.value)

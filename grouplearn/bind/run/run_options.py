@@ -101,12 +101,18 @@ class StorageOptions:
 
 @dataclass(frozen=True, slots=True)
 class EstimationOptions:
-    """Which standard errors weights have, classical ones unless given, the confidence of their intervals, and the known part of
-    scores."""
+    """Which standard errors weights have, classical ones unless given, by which ``cluster``, the confidence of their intervals,
+    and the known part of scores."""
 
     offset: Sql | None = None
+    cluster: Sql | None = None
     standard_errors: str | None = None
     confidence: float = 0.95
+
+    @property
+    def asks(self) -> bool:
+        """Whether standard errors are asked for by name."""
+        return self.standard_errors not in (None, "none")
 
 
 @dataclass(frozen=True, slots=True)

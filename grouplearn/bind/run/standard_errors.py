@@ -1,20 +1,51 @@
-"""WITH (standard_errors = ..., confidence = ...): whether a statement's models can have them, checked before rows are read."""
+"""WITH (standard_errors, cluster, confidence): whether a statement's models can have them, checked before rows are read."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import cast
 
-from grouplearn.bind.bound import BoundTrain
+from grouplearn.bind.bound import BoundKey, BoundTrain
+from grouplearn.bind.run.run_options import EstimationOptions
 from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.bind.sql.expressions import Replay
+from grouplearn.data.encoding import types
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.standard_errors import ErrorOptions, HasStandardErrors
+from grouplearn.models.definition import KeyColumn
 from grouplearn.models.label import Label
-from grouplearn.parser.statements import Option
+from grouplearn.parser.statements import Option, Sql
 
-_NAMES = ("standard_errors", "confidence")
+_KIND, _CLUSTER = "standard_errors", "cluster"
+_NAMES = (_KIND, _CLUSTER, "confidence")
+
+
+def bind_cluster(
+    checker: SqlChecker,
+    given: Sequence[Option],
+    options: EstimationOptions,
+    source: Sequence[str | Sql],
+    replayed: Replay,
+) -> BoundKey | None:
+    """Return what the clusters of standard errors are by, None without clusters; raises BindError."""
+    cluster, kind = options.cluster, options.standard_errors
+    if cluster is None:
+        if kind == _CLUSTER:
+            message = "standard_errors = 'cluster' needs to know which rows depend on each other"
+            span = next(option.value.span for option in given if option.name.value.casefold() == _KIND)
+            raise checker.error(message, span, "Add cluster = store, an expression over the columns of FROM.")
+        return None
+    if kind not in (None, _CLUSTER):
+        raise checker.error(f"cluster is for standard_errors = 'cluster', and here it is '{kind}'", cluster.span)
+    described = checker.describe("SELECT (", cluster, ")", *source)
+    if len(described) != 1:
+        raise checker.error("cluster takes one expression", cluster.span, "Several are one: {'a': a, 'b': b}.")
+    if types.unreadable_part(described[0].type):
+        message = f"a cluster of type {described[0].type} has no text that tells it from others"
+        raise checker.error(message, cluster.span, types.about(cluster.text, "Cast it, e.g. x::VARCHAR."))
+    return BoundKey(KeyColumn(_CLUSTER, replayed.stored(cluster), described[0].type), cluster)
 
 
 def refuse_idle(
@@ -22,7 +53,7 @@ def refuse_idle(
 ) -> None:
     """Raise for options of standard errors where no model has any; ``configs`` are None if a search finds them."""
     given = next((option for option in options if option.name.value.casefold() in _NAMES), None)
-    if given is None or "none" in given.value.text.casefold():
+    if given is None or (given.name.value.casefold() == _KIND and "none" in given.value.text.casefold()):
         return
     name, span = learner.declaration.name, given.name.span
     if not learner.declaration.has_standard_errors:
@@ -52,7 +83,8 @@ def errors_of(bound: BoundTrain, label: Label, checker: SqlChecker) -> ErrorOpti
             message = "models of two classes have standard errors, and this label has more"
             raise checker.error(message, option.name.span, "Predict one class against the others: PREDICT label = 'a'.")
         return None
-    return ErrorOptions(options.standard_errors or "classical", options.confidence, bound.weight_sql is not None)
+    kind = _CLUSTER if bound.cluster else options.standard_errors or "classical"
+    return ErrorOptions(kind, options.confidence, bound.weight_sql is not None)
 
 
 def _first(learner: Learner) -> Learner:

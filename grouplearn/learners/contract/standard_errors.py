@@ -15,7 +15,7 @@ from grouplearn.learners.contract.problem import Problem
 from grouplearn.models.state import FloatArray, State, Tensors
 
 #: What ``WITH (standard_errors = ...)`` takes.
-KINDS = ("classical", "hc1", "none")
+KINDS = ("classical", "hc1", "cluster", "none")
 #: The tensor of a finished model that has them: see ``packed``.
 ERRORS = "errors"
 #: Why a model has none, by number; 0 says that it has some, and those that are missing are of redundant features.
@@ -27,8 +27,9 @@ REASONS = (
     "more than 256 feature columns",
     "refreshed without the rows of before",
     "separated: the features tell some labels without error, and the best weights are infinite",
+    "one cluster: its rows cannot be compared with others",
 )
-PENALISED, NOT_CONVERGED, FEW_ROWS, WIDE, REFRESHED, SEPARATED = range(1, len(REASONS))
+PENALISED, NOT_CONVERGED, FEW_ROWS, WIDE, REFRESHED, SEPARATED, ONE_CLUSTER = range(1, len(REASONS))
 #: Why a weight of a model with standard errors has none.
 REDUNDANT = "redundant: other features determine it"
 

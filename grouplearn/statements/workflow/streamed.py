@@ -131,6 +131,7 @@ def why_kept(bound: BoundTrain) -> str | None:
         (options.training.early_stopping is not None, "early_stopping looks at rows after each epoch"),
         (options.rows.class_weight is not None, "class_weight looks at all rows"),
         (options.training.initialize_from is not None, "groups begin with the states of another model"),
+        (bound.cluster is not None or options.estimation.asks, "standard errors look at the rows again"),
         (options.rows.watermark is not None, "the watermark is looked up in all rows"),
         (placement.operator != "auto" or options.repeated is not None, "an operator is named"),
         (placement.executor not in ("auto", "local"), "workers share the rows"),

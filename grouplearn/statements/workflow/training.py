@@ -17,7 +17,7 @@ from grouplearn.catalog.rows.profile_rows import profile_rows
 from grouplearn.data.dataset import Dataset, Group
 from grouplearn.data.encoders import FittedItem
 from grouplearn.extract.counts.statistics import Statistics
-from grouplearn.extract.extract import told_apart_by
+from grouplearn.extract.extract import carried_items
 from grouplearn.failures import NotMeasured
 from grouplearn.interrupting import with_checks
 from grouplearn.learners import registry
@@ -67,7 +67,7 @@ def job_of(
 ) -> Job:
     """Return everything a worker needs, with the encoders of ``scope := 'all'`` fitted on these rows unless they are given."""
     bound = physical.bound
-    items = bound.stored_items
+    items, carried = bound.stored_items, carried_items(bound)
     return Job(
         learner=bound.learner.declaration.stored_name,
         configs=bound.configs,
@@ -85,12 +85,13 @@ def job_of(
         own=None if bound.learner.declaration.stored_name in registry.LEARNERS else bound.learner,
         block_rows=physical.longest_block,
         state_bytes=bound.options.training.state_bytes,
-        held_out=None if bound.held_out is None else told_apart_by(bound),
+        held_out=None if bound.held_out is None else carried[: len(bound.held_out)],
         calibrate=bound.options.training.calibrate,
         profiles=bound.options.storage.profiles,
         quantiles=bound.options.storage.quantiles(sum(physical.stats.rows), len(physical.stats.rows)),
         errors=errors_of(bound, physical.label, checker),
         offset=bound.options.estimation.offset is not None,
+        cluster=carried[-1] if bound.cluster else None,
         fitted=refitting.fit_on_all_groups(
             items, dataset, bound.learner.declaration.handles_missing, bound.holdout.split
         )

@@ -11,7 +11,7 @@ from grouplearn.data import encoders, shard
 from grouplearn.data.dataset import Dataset, FloatArray, Group
 from grouplearn.data.encoding.registry import encoder_of
 from grouplearn.data.frequency import Frequency
-from grouplearn.data.shard import Matrix, RowNumbers, Shard, StoredShard, Totals
+from grouplearn.data.shard import Codes, Matrix, RowNumbers, Shard, StoredShard, Totals
 from grouplearn.data.split import FINAL
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import Problem
@@ -177,13 +177,16 @@ def stored_blocks(job: Job, outline: GroupOutline, blocks: BlockRange, held_out:
         forget(data, numbers)
         return y, weight
 
+    def clusters(numbers: RowNumbers) -> Codes | None:
+        return job.clusters(data, numbers)
+
     def stored(
         rows: RowNumbers, cuts: tuple[int, ...], wanted: BlockRange, encode: Callable[[RowNumbers], Matrix]
     ) -> StoredShard:
         bounds = cuts[wanted.first : wanted.last + 1]
         own_cuts = tuple(bound - bounds[0] for bound in bounds)
         own = rows[bounds[0] : bounds[-1]]
-        return StoredShard(own, encode, label, own_cuts, wanted.first, outline.totals, directory)
+        return StoredShard(own, encode, label, own_cuts, wanted.first, outline.totals, directory, clusters)
 
     judged = stored(outline.train_rows, outline.train_cuts, blocks, encode_training)
     factors = outline.class_factors
@@ -222,14 +225,16 @@ def _encoded_run(
     columns = replace(encoders.columns_of(data, slice(None), place), dictionaries=job.dataset.dictionaries)
     x = encoders.encode(outline.facts.fitted, columns, outline.dense_columns)
     own_cuts = tuple(bound - bounds[0] for bound in bounds)
-    return Shard(x, _numbered(data.y, outline.numbering), data.weight, own_cuts, blocks.first)
+    cluster = job.clusters(data, slice(None))
+    return Shard(x, _numbered(data.y, outline.numbering), data.weight, own_cuts, blocks.first, cluster=cluster)
 
 
 def _prepared(job: Job, group: Group, chosen: ChosenRows) -> Prepared:
     train, train_x = chosen.encoded(chosen.used.train)
     valid, valid_x = chosen.encoded(chosen.used.valid)
     decided = _Decided.of(job, group, chosen, train, valid)
-    judged = Shard(train_x, _numbered(train.y, decided.numbering), train.weight, train.cuts)
+    cluster = job.clusters(train.dataset, train.numbers)
+    judged = Shard(train_x, _numbered(train.y, decided.numbering), train.weight, train.cuts, cluster=cluster)
     rows = _class_weighted(judged, decided.class_factors)
     holdout = Shard(valid_x, _numbered(valid.y, decided.numbering), valid.weight, valid.cuts)
     return Prepared(

@@ -308,7 +308,8 @@ def _encoded(job: Job, fitted: Sequence[FittedGroups], members: IntArray, part: 
         x = np.asarray(encoders.encode(items, columns, sum(widths_of(items))))
     else:
         x = encoders.encode_groups(items, fitted, columns, part.of[numbers])
-    rows = Stack(x, data.y[numbers], data.weight[numbers], starts(part.sizes[members]))
+    cluster = job.clusters(data, numbers)
+    rows = Stack(x, data.y[numbers], data.weight[numbers], starts(part.sizes[members]), cluster=cluster)
     if job.trainer.declaration.handles_missing:
         return rows
     kept[numbers] = finite = finite_rows(x)

@@ -4,9 +4,11 @@ At the best weights w̃ = (w, b) of a model the covariance is
 
     classical   V = s² B⁻¹,   B = Σ ωᵢhᵢ x̃ᵢx̃ᵢ'
     hc1         V = c · B⁻¹ M B⁻¹,   M = Σ ωᵢ²rᵢ² x̃ᵢx̃ᵢ',   c = n / (n − k) for least squares, 1 for other losses
+    cluster     V = c · B⁻¹ M B⁻¹,   M = Σ uₖuₖ',   uₖ = Σ ωᵢrᵢx̃ᵢ over cluster k,   c = K / (K − 1) · (n − 1) / (n − k)
 
 with x̃ = (x, 1), weights ω of rows, h the second derivative of a row's loss by its score, r = y − ŷ, k the number of weights
-that can be told apart, and s² = Σ ωᵢrᵢ² / (n − k) for least squares, 1 for other losses (White 1980; MacKinnon & White 1985).
+that can be told apart, K that of clusters, and s² = Σ ωᵢrᵢ² / (n − k) for least squares, 1 for other losses (White 1980;
+MacKinnon & White 1985; Liang & Zeger 1986).
 Weights of rows are analytic: a row of weight 2 has half the variance, and counts once in n.
 """
 
@@ -17,8 +19,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from grouplearn.data.shard import FloatArray
+from grouplearn.data.shard import FloatArray, starts
 from grouplearn.kernels.algebra import product
+from grouplearn.kernels.linear import moments as kernel
+from grouplearn.learners.linear.errors.sums import ClusterSums
 from grouplearn.learners.linear.least_squares.moments import inverse_spread
 from grouplearn.models.state import Tensors
 
@@ -117,6 +121,14 @@ def middle_of(bread: Tensors, scores: Tensors) -> Sandwich:
     shift, total = scores["mean"] - bread["mean"], scores["total"]
     gram = scores["gram"] + total[:, None, None] * shift[:, :, None] * shift[:, None, :]
     return Sandwich(gram, total[:, None] * shift, total)
+
+
+def middle_of_clusters(bread: Tensors, clusters: ClusterSums) -> Sandwich:
+    """Return the middle from the sums by cluster."""
+    sums = clusters.about(bread["mean"])
+    start = starts(clusters.counts.astype(np.int64))
+    about_zero = without_intercept(kernel.of_rows(sums, np.empty((len(sums), 0)), np.ones(len(sums)), start))["gram"]
+    return Sandwich(about_zero[:, :-1, :-1], about_zero[:, :-1, -1], about_zero[:, -1, -1])
 
 
 def separated(plain: Inverse, curved: Inverse, rows: FloatArray) -> npt.NDArray[np.bool_]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from grouplearn.data.shard import FloatArray
-from grouplearn.learners.contract.standard_errors import FEW_ROWS, SEPARATED, ErrorOptions, packed
+from grouplearn.learners.contract.standard_errors import FEW_ROWS, ONE_CLUSTER, SEPARATED, ErrorOptions, packed
 from grouplearn.learners.linear.errors import covariance, distributions
 from grouplearn.learners.linear.errors.sums import LinearErrorSums, ModelSums
+from grouplearn.models.state import Tensors
 
 
 def estimates(
@@ -35,13 +36,7 @@ def estimates(
         curved = covariance.inverse_of({**bread, "gram": np.where(both, bread["gram"], 0.0)}, least=0.0)
         inverse, infinite = curved.inverse, covariance.separated(found, curved, sums.rows)
     with np.errstate(all="ignore"):
-        if of_model.scores is None:
-            variance = np.ones(len(weights)) if squares is None else squares / freedom
-            variances = covariance.classical(bread, inverse, variance)
-        else:
-            middle = covariance.middle_of(bread, of_model.scores)
-            factor = np.ones(len(weights)) if squares is None else sums.rows / freedom
-            variances = covariance.robust(bread, inverse, middle, factor)
+        variances = _variances(sums.rows, bread, inverse, of_model, freedom, squares)
         known[:, :-1] &= ~infinite
         known[:, -1] &= ~infinite.any(axis=1)
         known &= (freedom > 0)[:, None] & np.isfinite(variances) & (variances >= 0)
@@ -50,6 +45,31 @@ def estimates(
             errors[:, -1] = np.nan
         statistic = weights / errors
     degrees = freedom if squares is not None else np.full(len(weights), np.inf)
+    reason = np.where(infinite.any(axis=1), SEPARATED, 0)
+    if of_model.clusters is not None:
+        many = of_model.clusters.counts
+        degrees = many - 1.0 if squares is not None else degrees
+        reason = np.where(many > 1, reason, ONE_CLUSTER)
+    reason = np.where(freedom > 0, reason, FEW_ROWS)
     p_values = distributions.two_sided(statistic, degrees[:, None])
-    reason = np.where(freedom > 0, np.where(infinite.any(axis=1), SEPARATED, 0), FEW_ROWS)
     return packed(errors, p_values, distributions.critical(options.confidence, degrees), reason)
+
+
+def _variances(
+    rows: FloatArray,
+    bread: Tensors,
+    inverse: FloatArray,
+    of_model: ModelSums,
+    freedom: FloatArray,
+    squares: FloatArray | None,
+) -> FloatArray:
+    """Return the variances (G, d + 1) of weights and intercepts; see ``covariance``."""
+    ones = np.ones(len(rows))
+    if of_model.clusters is not None:
+        many = of_model.clusters.counts
+        factor = many / (many - 1.0) * (rows - 1.0) / freedom
+        return covariance.robust(bread, inverse, covariance.middle_of_clusters(bread, of_model.clusters), factor)
+    if of_model.scores is not None:
+        factor = ones if squares is None else rows / freedom
+        return covariance.robust(bread, inverse, covariance.middle_of(bread, of_model.scores), factor)
+    return covariance.classical(bread, inverse, ones if squares is None else squares / freedom)

@@ -53,11 +53,12 @@ class ErrorsOf:
         """The feature columns whose weights are learned: all but an offset."""
         return self.problem.n_features - self.problem.offset
 
-    def _rows(self, x: npt.NDArray[Any], y: FloatArray, weight: FloatArray, start: npt.NDArray[np.int64]) -> Rows:
+    def _rows(self, of: Shard | Stack, x: npt.NDArray[Any], start: npt.NDArray[np.int64]) -> Rows:
         """Return rows with the offset apart from the features."""
+        rows = Rows(x, of.y, of.weight, start, cluster=of.cluster)
         if not self.problem.offset:
-            return Rows(x, y, weight, start)
-        return Rows(np.ascontiguousarray(x[:, :-1]), y, weight, start, np.asarray(x[:, -1], np.float64))
+            return rows
+        return rows._replace(x=np.ascontiguousarray(x[:, :-1]), offset=np.asarray(x[:, -1], np.float64))
 
     def sums(self, configs: Sequence[Config], state: State, rows: Shard) -> LinearErrorSums | None:
         """Return the sums over rows at the models of a state."""
@@ -65,7 +66,7 @@ class ErrorsOf:
         if not places or self.is_wide:
             return None
         x = rows.x if isinstance(rows.x, np.ndarray) else rows.x.toarray()
-        own = self._rows(x, rows.y, rows.weight, np.array([0, rows.n_rows]))
+        own = self._rows(rows, x, np.array([0, rows.n_rows]))
         weights, intercepts = state.tensors["weights"][:, 0, : self.columns], state.tensors["intercept"]
         models = {place: self._at(own, weights[place][None], intercepts[place]) for place in places}
         return LinearErrorSums(np.array([float(rows.n_rows)]), own.moments(own.weight), models)
@@ -93,7 +94,7 @@ class ErrorsOf:
         parts: list[list[FloatArray]] = []
         for first, last in _runs(stack.n_groups, self.problem.n_features):
             own = stack.part(first, last)
-            rows = self._rows(own.x, own.y, own.weight, own.start)
+            rows = self._rows(own, own.x, own.start)
             sums = None
             if not self.is_wide and any(map(self.is_estimate, configs)):
                 sums = LinearErrorSums(own.sizes.astype(np.float64), rows.moments(own.weight))

@@ -19,13 +19,20 @@ from grouplearn.models.state import Tensors
 
 
 class Rows(NamedTuple):
-    """Rows of G groups, concatenated: x (n, d), labels and weights (n,), where each group begins, (G + 1,), and offsets (n,)."""
+    """Rows of G groups, concatenated: x (n, d), labels and weights (n,), where each group begins, (G + 1,), offsets and clusters
+    (n,)."""
 
     x: npt.NDArray[Any]
     y: FloatArray
     weight: FloatArray
     start: npt.NDArray[np.int64]
     offset: FloatArray | None = None
+    cluster: npt.NDArray[np.int32] | None = None
+
+    @property
+    def of(self) -> npt.NDArray[np.intp]:
+        """The place of each row's group, (n,)."""
+        return np.repeat(np.arange(self.start.size - 1), np.diff(self.start))
 
     def moments(self, weight: FloatArray) -> Tensors:
         """Return the moments of the features of each group with these weights of rows."""
@@ -33,16 +40,72 @@ class Rows(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterSums:
+    """Sums Σ s(x − c, 1) over the rows of each of K clusters, (K, d + 1), with s = ωr and a centre c (G, d) for each group.
+
+    Cluster k is ``code[k]`` of group ``of[k]``; both ascend.
+    """
+
+    of: npt.NDArray[np.intp]
+    code: npt.NDArray[np.int64]
+    sums: FloatArray
+    centre: FloatArray
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the sums."""
+        return self.of.nbytes + self.code.nbytes + self.sums.nbytes + self.centre.nbytes
+
+    @property
+    def counts(self) -> FloatArray:
+        """How many clusters each group has, (G,)."""
+        return np.bincount(self.of, minlength=len(self.centre)).astype(np.float64)
+
+    def about(self, centre: FloatArray) -> FloatArray:
+        """Return the sums with another centre."""
+        shift = self.centre - centre
+        return np.concatenate([self.sums[:, :-1] + shift[self.of] * self.sums[:, -1:], self.sums[:, -1:]], axis=1)
+
+    def merged(self, other: Self) -> ClusterSums:
+        """Return the sums over the rows of both."""
+        of, code = (np.concatenate(each) for each in ((self.of, other.of), (self.code, other.code)))
+        return _by_cluster(of, code, np.concatenate([self.sums, other.about(self.centre)]), self.centre)
+
+
+def cluster_sums(rows: Rows, score: FloatArray) -> ClusterSums:
+    """Return the sums by cluster, for the ``score`` s (n,) of each row."""
+    if rows.cluster is None:
+        raise ValueError("these rows have no clusters")
+    centre, of = rows.moments(rows.weight)["mean"], rows.of
+    parts = np.concatenate([(rows.x - centre[of]) * score[:, None], score[:, None]], axis=1)
+    return _by_cluster(of, rows.cluster.astype(np.int64), parts, centre)
+
+
+def _by_cluster(
+    of: npt.NDArray[np.intp], code: npt.NDArray[np.int64], parts: FloatArray, centre: FloatArray
+) -> ClusterSums:
+    """Return the sums of ``parts`` (m, d + 1) over each cluster, in their order."""
+    width = int(code.max(initial=-1)) + 2  # NULL, the cluster -1, is one like others
+    found, place = np.unique(of * width + code + 1, return_inverse=True)
+    sums = np.empty((found.size, parts.shape[1]))
+    for column in range(parts.shape[1]):
+        sums[:, column] = np.bincount(place, parts[:, column], found.size)
+    return ClusterSums(found // width, found % width - 1, sums, centre)
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSums:
     """The moments at models of G groups: ``bread`` with weights ωh, None where h is 1, and ``scores`` with weights ω²r², None
-    unless they are wanted."""
+    unless they are wanted; ``clusters`` are the sums by cluster, if these are."""
 
     bread: Tensors | None = None
     scores: Tensors | None = None
+    clusters: ClusterSums | None = None
 
     def merged(self, other: Self) -> ModelSums:
         """Return the sums over the rows of both."""
-        return ModelSums(_either(self.bread, other.bread), _either(self.scores, other.scores))
+        clusters = None if self.clusters is None or other.clusters is None else self.clusters.merged(other.clusters)
+        return ModelSums(_either(self.bread, other.bread), _either(self.scores, other.scores), clusters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +120,8 @@ class LinearErrorSums:
     def nbytes(self) -> int:
         """Bytes of the sums."""
         of_models = (part for each in self.models.values() for part in (each.bread, each.scores) if part is not None)
-        return sum(array.nbytes for part in (self.plain, *of_models) for array in part.values())
+        clusters = sum(each.clusters.nbytes for each in self.models.values() if each.clusters is not None)
+        return clusters + sum(array.nbytes for part in (self.plain, *of_models) for array in part.values())
 
     def merged(self, other: Self) -> LinearErrorSums:
         """Return the sums over the rows of both."""
@@ -78,7 +142,10 @@ def model_sums(
         return ModelSums()
     mean = _means(rows, weights, intercept, loss, label)
     bread = None if loss.is_quadratic else rows.moments(rows.weight * _curvature(loss, mean))
-    return ModelSums(bread, rows.moments((rows.weight * (rows.y - mean)) ** 2) if robust else None)
+    score = rows.weight * (rows.y - mean)
+    if options.kind == "cluster":
+        return ModelSums(bread, clusters=cluster_sums(rows, score))
+    return ModelSums(bread, rows.moments(score**2) if robust else None)
 
 
 def _curvature(loss: Loss, mean: FloatArray) -> FloatArray:
@@ -90,7 +157,7 @@ def _curvature(loss: Loss, mean: FloatArray) -> FloatArray:
 
 def _means(rows: Rows, weights: FloatArray, intercept: FloatArray, loss: Loss, label: Label) -> FloatArray:
     """Return the predicted means (n,), with the same bits whatever other groups there are."""
-    of = np.repeat(np.arange(len(weights)), np.diff(rows.start))
+    of = rows.of
     scores = intercept[of] if rows.offset is None else intercept[of] + rows.offset
     for column in range(rows.x.shape[1]):
         scores = scores + rows.x[:, column] * weights[of, column]
