@@ -241,6 +241,28 @@ def test_unknown_dot_commands_and_modes_suggest() -> None:
     assert ".tables ?PATTERN?" in shell(stdin=".help\n").stdout
 
 
+def test_sentences_that_do_not_fit_into_a_box_stand_below_it() -> None:
+    rows = "SELECT (i % 2)::INTEGER AS g, i % 4 < 2 AS h, i::DOUBLE AS x, if(g = 0, NULL, x) AS y FROM range(40) AS r(i)"
+    train = f"TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x, h) FROM ({rows}) GROUP BY g, h VALIDATE NONE;"
+    done = shell("-c", train)
+    assert (done.returncode, done.stderr) == (0, "")
+    box, below = done.stdout.split("┘\n")
+    assert "error" not in box
+    assert below == (
+        "\nerror, g 0, h false and 1 more: the label is NULL in each of the 10 rows\n"
+        "note, g 1, h false and 1 more: train_r2 is 1, as x equals the label: a leak? Leave it out if it is known only after y;\n"
+        "only 10 rows: HAVING count(*) >= 30 leaves such groups out\n\n"
+    )
+
+
+def test_a_page_about_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = shell("-csv", stdin=f"{SETUP}\n{TRAIN}\n.report m\n.report main.m other.html\n")
+    assert re.search(r"\nm.html: \d+ kB\nother.html: \d+ kB\n\Z", done.stdout)
+    assert (tmp_path / "m.html").read_text() == (tmp_path / "other.html").read_text()
+    assert shell(stdin=".report nothing\n").stderr.startswith('unknown model "nothing"')
+
+
 def test_a_script_that_cannot_be_read(tmp_path: Path) -> None:
     assert shell("-f", "nowhere.sql").stderr == 'Cannot read "nowhere.sql": No such file or directory\n'
     script = tmp_path / "latin.sql"

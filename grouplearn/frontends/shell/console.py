@@ -106,9 +106,14 @@ class Console:
         if layout.max_width is None and sys.stdout.isatty():
             width = shutil.get_terminal_size().columns
             layout = output.OutputFormat(layout.mode, layout.max_rows, width)
-        if layout.mode in output.BOXES and is_answer(statement):
+        is_plan = _EXPLAIN.match(statement) is not None
+        ours = layout.mode in output.BOXES and is_answer(statement)
+        if ours:
             relation = output.for_people(relation)
-        output.print_relation(relation, layout, is_plan=_EXPLAIN.match(statement) is not None)
+        if ours and layout.mode == "duckbox" and not is_plan:
+            output.print_answer(relation, layout)
+        else:
+            output.print_relation(relation, layout, is_plan)
 
     @contextmanager
     def reported(self) -> Iterator[None]:

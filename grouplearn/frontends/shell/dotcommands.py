@@ -13,7 +13,7 @@ from grouplearn.frontends.python.scope import Scope
 from grouplearn.frontends.shell import output
 from grouplearn.frontends.shell.console import Console, Leave
 from grouplearn.messages import did_you_mean
-from grouplearn.visible import visible
+from grouplearn.visible import in_file_name, visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +188,13 @@ def _read(console: Console, arguments: Sequence[str]) -> None:
     run_file(console, arguments[0])
 
 
+def _report(console: Console, arguments: Sequence[str]) -> None:
+    model, *named = arguments
+    file = named[0] if named else f"{in_file_name(model.replace(chr(34), str()))}.html"
+    page = console.connection.model(model).report(file)
+    print(f"{visible(file)}: {len(page.encode()) / 1000:,.0f} kB")
+
+
 def _exit(_: Console, arguments: Sequence[str]) -> None:
     if arguments and not arguments[0].isdecimal():
         raise ValueError("Usage: .exit [CODE]")
@@ -218,6 +225,7 @@ COMMANDS = {
         DotCommand("open", "?FILE?", "Close this database and open another", _open),
         DotCommand("quit", "?CODE?", "Leave the shell", _exit),
         DotCommand("read", "FILE", "Run a script", _read, least=1),
+        DotCommand("report", "MODEL ?FILE?", "Write a page about a model, MODEL.html", _report, least=1, most=2),
         DotCommand("schema", "?PATTERN?", "Show the CREATE statements of tables and views", _schema),
         DotCommand("tables", "?PATTERN?", "List tables and views whose names are LIKE the pattern", _tables),
         DotCommand("timer", "on|off", "Print how long each statement takes", _timer, least=1),

@@ -12,6 +12,7 @@ import json
 import math
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -26,6 +27,12 @@ from grouplearn.visible import in_json, visible, visible_lines
 Row = tuple[str | None, ...]
 
 
+#: Columns of our answers that hold sentences.
+SENTENCES = ("error", "reason", "note")
+#: Columns of REFRESH's answer before n_rows that tell no groups apart.
+_OF_REFRESH = ("status", "rows_added")
+#: The width of a box outside a terminal.
+_WIDTH = 120
 #: DuckDB's escapes for NUL, the bell and ESC, which we write as Python does.
 _OWN_ESCAPES = re.compile(r"\\[0ae]")
 
@@ -60,6 +67,42 @@ def box_of(relation: duckdb.DuckDBPyRelation, layout: OutputFormat) -> str:
     if visible_lines(box) != box or _OWN_ESCAPES.search(box):
         box = _drawn(_escaped(relation, box), layout)
     return visible_lines(box).removesuffix("\n")
+
+
+def print_answer(relation: duckdb.DuckDBPyRelation, layout: OutputFormat) -> None:
+    """Print the answer of our statement; sentences that do not fit into its box stand whole below it."""
+    box = box_of(relation, layout)
+    long = {name: found for name in SENTENCES if (found := _sentences(relation, name)) and any(s not in box for s in found)}
+    if long:
+        shown = ", ".join(identifier(name) for name in relation.columns if name not in long)
+        box = box_of(relation.project(shown), layout)
+    print(box)
+    for name, found in long.items():
+        for sentence, rows in list(found.items())[: layout.max_rows]:
+            about = f", {rows[0]}" if rows[0] else ""
+            more = f" and {len(rows) - 1:,} more" if len(rows) > 1 else ""
+            text = visible_lines(f"{name}{about}{more}: {sentence}")
+            print(textwrap.fill(text, layout.max_width or _WIDTH, break_long_words=False, break_on_hyphens=False))
+    if long:
+        print()
+
+
+def _sentences(relation: duckdb.DuckDBPyRelation, name: str) -> dict[str, list[str]]:
+    """Return the sentences of a column, each with the groups that it is about.
+
+    The columns before ``n_rows`` tell groups apart, as far as they vary.
+    """
+    if name not in relation.columns or "n_rows" not in relation.columns:
+        return {}
+    keys = relation.columns[: relation.columns.index("n_rows")]
+    rows = relation.project(", ".join(f"CAST({identifier(each)} AS VARCHAR)" for each in (name, *keys))).fetchall()
+    vary = [key for place, key in enumerate(keys, 1) if len({row[place] for row in rows}) > 1 and key not in _OF_REFRESH]
+    found: dict[str, list[str]] = {}
+    for sentence, *values in rows:
+        if sentence is not None:
+            known = dict(zip(keys, values, strict=True))
+            found.setdefault(sentence, []).append(", ".join(f"{key} {known[key] or 'NULL'}" for key in vary))
+    return found
 
 
 def _drawn(relation: duckdb.DuckDBPyRelation, layout: OutputFormat) -> str:
