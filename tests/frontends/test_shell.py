@@ -242,8 +242,12 @@ def test_unknown_dot_commands_and_modes_suggest() -> None:
 
 
 def test_sentences_that_do_not_fit_into_a_box_stand_below_it() -> None:
-    rows = "SELECT (i % 2)::INTEGER AS g, i % 4 < 2 AS h, i::DOUBLE AS x, if(g = 0, NULL, x) AS y FROM range(40) AS r(i)"
-    train = f"TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x, h) FROM ({rows}) GROUP BY g, h VALIDATE NONE;"
+    rows = (
+        "SELECT (i % 2)::INTEGER AS g, i % 4 < 2 AS h, i::DOUBLE AS x, if(g = 0, NULL, x) AS y FROM range(40) AS r(i)"
+    )
+    train = (
+        f"TRAIN MODEL m USING linear_regression PREDICT y FEATURES (x, h) FROM ({rows}) GROUP BY g, h VALIDATE NONE;"
+    )
     done = shell("-c", train)
     assert (done.returncode, done.stderr) == (0, "")
     box, below = done.stdout.split("┘\n")

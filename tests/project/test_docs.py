@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 import runpy
+import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from helpers.pages import COMPLETE, DOCS, ROOT, Block, blocks, check
 
@@ -21,6 +23,7 @@ from grouplearn.catalog.predicting_connections import PREDICTION
 from grouplearn.data.encoding.registry import CALLS
 from grouplearn.frontends.shell import dotcommands
 from grouplearn.frontends.shell.console import Console, Failed
+from grouplearn.frontends.shell.flights import load_flights
 from grouplearn.learners import registry
 from grouplearn.schedule.operators import OPERATORS
 
@@ -31,14 +34,27 @@ ELSEWHERE = ("tutorials/jupyter.md", "how-to/operations/clients.md", OWN_LEARNER
 RUN_HERE = [page for page in PAGES if page not in ELSEWHERE and blocks(page, "sql", "python")]
 #: Pages whose trials fail to show it.
 FAIL = ("tutorials/shell.md", "reference/errors.md")
+#: Pages that begin with this read the flights of 2013.
+FLIGHTS = "`grouplearn flights.duckdb`"
 GENERATOR = runpy.run_path(str(DOCS / "generate.py"))
+
+
+@pytest.fixture(scope="module")
+def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database of the flights."""
+    path = tmp_path_factory.mktemp("flights") / "flights.duckdb"
+    with duckdb.connect(path) as connection:
+        load_flights(connection)
+    return path
 
 
 @pytest.mark.parametrize("page", RUN_HERE)
 def test_what_a_page_shows_is_what_it_prints(
-    page: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flights: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)  # a page may write files
+    if FLIGHTS in (DOCS / page).read_text(encoding="utf-8"):
+        shutil.copy(flights, "page.duckdb")
     console = Console(
         lambda path, read_only: grouplearn.connect(path, read_only=read_only, progress=None), "page.duckdb"
     )

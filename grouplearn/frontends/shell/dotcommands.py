@@ -190,7 +190,7 @@ def _read(console: Console, arguments: Sequence[str]) -> None:
 
 def _report(console: Console, arguments: Sequence[str]) -> None:
     model, *named = arguments
-    file = named[0] if named else f"{in_file_name(model.replace(chr(34), str()))}.html"
+    file = named[0] if named else f"{in_file_name(model.replace(chr(34), ''))}.html"
     page = console.connection.model(model).report(file)
     print(f"{visible(file)}: {len(page.encode()) / 1000:,.0f} kB")
 

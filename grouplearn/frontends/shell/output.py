@@ -72,7 +72,9 @@ def box_of(relation: duckdb.DuckDBPyRelation, layout: OutputFormat) -> str:
 def print_answer(relation: duckdb.DuckDBPyRelation, layout: OutputFormat) -> None:
     """Print the answer of our statement; sentences that do not fit into its box stand whole below it."""
     box = box_of(relation, layout)
-    long = {name: found for name in SENTENCES if (found := _sentences(relation, name)) and any(s not in box for s in found)}
+    long = {
+        name: found for name in SENTENCES if (found := _sentences(relation, name)) and any(s not in box for s in found)
+    }
     if long:
         shown = ", ".join(identifier(name) for name in relation.columns if name not in long)
         box = box_of(relation.project(shown), layout)
@@ -96,7 +98,9 @@ def _sentences(relation: duckdb.DuckDBPyRelation, name: str) -> dict[str, list[s
         return {}
     keys = relation.columns[: relation.columns.index("n_rows")]
     rows = relation.project(", ".join(f"CAST({identifier(each)} AS VARCHAR)" for each in (name, *keys))).fetchall()
-    vary = [key for place, key in enumerate(keys, 1) if len({row[place] for row in rows}) > 1 and key not in _OF_REFRESH]
+    vary = [
+        key for place, key in enumerate(keys, 1) if len({row[place] for row in rows}) > 1 and key not in _OF_REFRESH
+    ]
     found: dict[str, list[str]] = {}
     for sentence, *values in rows:
         if sentence is not None:
