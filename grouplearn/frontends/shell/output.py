@@ -31,6 +31,9 @@ Row = tuple[str | None, ...]
 SENTENCES = ("error", "reason", "note")
 #: Columns of REFRESH's answer before n_rows that tell no groups apart.
 _OF_REFRESH = ("status", "rows_added")
+#: Sentences of a column that are printed below a box, and what they may differ in to count as one.
+_REMARKS = 10
+_NUMBER = re.compile(r"\d[\d,.]*")
 #: The width of a box outside a terminal.
 _WIDTH = 120
 #: DuckDB's escapes for NUL, the bell and ESC, which we write as Python does.
@@ -72,25 +75,28 @@ def box_of(relation: duckdb.DuckDBPyRelation, layout: OutputFormat) -> str:
 def print_answer(relation: duckdb.DuckDBPyRelation, layout: OutputFormat) -> None:
     """Print the answer of our statement; sentences that do not fit into its box stand whole below it."""
     box = box_of(relation, layout)
+    found = {name: _sentences(relation, name) for name in SENTENCES}
     long = {
-        name: found for name in SENTENCES if (found := _sentences(relation, name)) and any(s not in box for s in found)
+        name: remarks
+        for name, remarks in found.items()
+        if any(sentence not in box for sentences, _ in remarks.values() for sentence in sentences)
     }
     if long:
         shown = ", ".join(identifier(name) for name in relation.columns if name not in long)
         box = box_of(relation.project(shown), layout)
     print(box)
-    for name, found in long.items():
-        for sentence, rows in list(found.items())[: layout.max_rows]:
-            about = f", {rows[0]}" if rows[0] else ""
-            more = f" and {len(rows) - 1:,} more" if len(rows) > 1 else ""
-            text = visible_lines(f"{name}{about}{more}: {sentence}")
-            print(textwrap.fill(text, layout.max_width or _WIDTH, break_long_words=False, break_on_hyphens=False))
+    for name, remarks in long.items():
+        lines = [_remark(name, sentences, groups) for sentences, groups in remarks.values()]
+        for line in lines[:_REMARKS]:
+            print(textwrap.fill(line, layout.max_width or _WIDTH, break_long_words=False, break_on_hyphens=False))
+        if lines[_REMARKS:]:
+            print(f'{name}: {len(lines) - _REMARKS:,} others are left out; ".mode line" before the statement shows all')
     if long:
         print()
 
 
-def _sentences(relation: duckdb.DuckDBPyRelation, name: str) -> dict[str, list[str]]:
-    """Return the sentences of a column, each with the groups that it is about.
+def _sentences(relation: duckdb.DuckDBPyRelation, name: str) -> dict[str, tuple[list[str], list[str]]]:
+    """Return the sentences of a column that differ in more than numbers: each as it is, and the groups that it is about.
 
     The columns before ``n_rows`` tell groups apart, as far as they vary.
     """
@@ -101,12 +107,20 @@ def _sentences(relation: duckdb.DuckDBPyRelation, name: str) -> dict[str, list[s
     vary = [
         key for place, key in enumerate(keys, 1) if len({row[place] for row in rows}) > 1 and key not in _OF_REFRESH
     ]
-    found: dict[str, list[str]] = {}
+    found: dict[str, tuple[list[str], list[str]]] = {}
     for sentence, *values in rows:
         if sentence is not None:
             known = dict(zip(keys, values, strict=True))
-            found.setdefault(sentence, []).append(", ".join(f"{key} {known[key] or 'NULL'}" for key in vary))
+            sentences, groups = found.setdefault(_NUMBER.sub("0", sentence), ([], []))
+            sentences.append(sentence)
+            groups.append(", ".join(f"{key} {known[key] or 'NULL'}" for key in vary))
     return found
+
+
+def _remark(name: str, sentences: Sequence[str], groups: Sequence[str]) -> str:
+    about = f", {groups[0]}" if groups[0] else ""
+    others = f" and {len(groups) - 1:,} {'more' if len(set(sentences)) == 1 else 'alike'}" if groups[1:] else ""
+    return visible_lines(f"{name}{about}{others}: {sentences[0]}")
 
 
 def _drawn(relation: duckdb.DuckDBPyRelation, layout: OutputFormat) -> str:
