@@ -1,4 +1,4 @@
-"""Notes on features that are nearly unique per row, as ids are: a model learns the rows by heart."""
+"""Notes on features that are nearly unique per row, as ids are, and on features of very different sizes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from grouplearn.train.job import Job
 _FEWEST = 100
 #: The share of different values that counts as nearly unique.
 _NEARLY = 0.95
+#: How much more one feature may vary than another before it is all that counts.
+_TIMES = 100
 #: Rows looked at: first some, and then at most these.
 _SOME, _MOST = 1000, 1 << 20
 
@@ -31,6 +33,21 @@ def ids(job: Job, definition: ModelDefinition) -> Iterator[str]:
         what, it = ("features", "them") if len(found) > 1 else ("feature", "it")
         have = "have" if len(found) > 1 else "has"
         yield f"{what} {', '.join(found[:3])} {have} another value in nearly every row, as an id: leave {it} out"
+
+
+def unscaled(job: Job, definition: ModelDefinition) -> Iterator[str]:
+    """Yield a note on the numbers that vary most and least, where only the largest count for the learner."""
+    if not job.trainer.declaration.needs_scaling or job.trainer.declaration.takes_series:
+        return
+    items = [entry.item for entry in definition.items if entry.item.kind == "numeric" and entry.item.encoder == "none"]
+    sizes = {item.name: float(np.std(_known(job.dataset.numeric[:_SOME, item.column]))) for item in items}
+    varying = {name: size for name, size in sizes.items() if size > 0}
+    if len(varying) > 1:
+        most, least = max(varying, key=varying.__getitem__), min(varying, key=varying.__getitem__)
+        times = varying[most] / varying[least]
+        if times >= _TIMES:
+            advice = f"FEATURES (zscore({most}, {least}, ...)) lets both count"
+            yield f"{most} varies {times:,.0f} times as much as {least}, which hardly counts beside it: {advice}"
 
 
 def _is_id(job: Job, entry: ItemColumn) -> bool:

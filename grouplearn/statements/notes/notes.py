@@ -13,11 +13,11 @@ from grouplearn.catalog.records import ModelDefinition, RunOutcome
 from grouplearn.plan.physical import PhysicalPlan
 from grouplearn.statements.notes.best_trials import BestTrials
 from grouplearn.statements.notes.deviances import poor_deviances
-from grouplearn.statements.notes.features import ids
+from grouplearn.statements.notes.features import ids, unscaled
 from grouplearn.statements.notes.labels import classes_as_numbers, inexact_keys, nearly_unique_keys
 from grouplearn.statements.notes.leaks import leaks
 from grouplearn.statements.notes.skipped import skipped_rows
-from grouplearn.statements.notes.texts import alike_values, numbers_as_classes, shown_name
+from grouplearn.statements.notes.texts import alike_values, missing_as_class, numbers_as_classes, shown_name
 from grouplearn.train.job import Job
 
 
@@ -100,7 +100,9 @@ def _of_statement(job: Job, definition: ModelDefinition) -> Iterator[str]:
     """Yield the notes on the label, the keys and the features, the worst first."""
     yield from inexact_keys(job, definition)
     yield from numbers_as_classes(definition)
+    yield from missing_as_class(definition)
     yield from classes_as_numbers(job, definition)
     yield from nearly_unique_keys(job, definition)
     yield from ids(job, definition)
+    yield from unscaled(job, definition)
     yield from alike_values(job, definition)

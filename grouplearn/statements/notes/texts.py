@@ -20,6 +20,8 @@ _MOST_COMPARED = 100_000
 #: A value of a list as DuckDB writes it, in quotes or not.
 _VALUE = re.compile(r"(?:^\[|, )(?:'((?:\\.|[^'\\])*)'|([^,\]]*))")
 _PLAIN = re.compile(r"[^\W\d]\w*")
+#: What files have in place of a missing value.
+_MISSING = frozenset(("", "na", "n/a", "nan", "null", "-", "?"))
 #: So many whole numbers may be names of classes: stars, grades, weekdays.
 _FEW_CLASSES = 10
 
@@ -33,6 +35,15 @@ def numbers_as_classes(definition: ModelDefinition) -> Iterator[str]:
     if cast is not None and (example is not None or len(classes) > _FEW_CLASSES):
         such = _shown(example or classes[0])
         yield f"{len(classes)} classes such as {such} are numbers written as text: PREDICT {cast} learns a number"
+
+
+def missing_as_class(definition: ModelDefinition) -> Iterator[str]:
+    """Yield the note on a class that is a text in place of a missing value."""
+    if definition.target_sql is not None and definition.label_type == "VARCHAR":
+        for each in definition.classes:
+            if each.strip().casefold() in _MISSING:
+                skipped = f"PREDICT nullif({definition.target_sql.strip()}, {literal(each)})"
+                yield f"class {_shown(each)} looks like a missing value: {skipped} skips its rows"
 
 
 def alike_values(job: Job, definition: ModelDefinition) -> Iterator[str]:
