@@ -36,6 +36,7 @@ from grouplearn.bind.sql.reading import leaves_out_rows, rows_of
 from grouplearn.bind.sql.rowwise import refuse_aggregates, refuse_places, refuse_unnested, refuse_windows
 from grouplearn.bind.sql.volatile import Volatility
 from grouplearn.data.encoding import types
+from grouplearn.data.encoding.numbers.offset import Offset
 from grouplearn.learners import registry
 from grouplearn.learners.contract.learner import Learner
 from grouplearn.learners.contract.problem import OFFSET
@@ -171,7 +172,7 @@ class _Binder:
         taken = [*label, *(key.extract for key in keys), *weight]
         in_order = [series.time, *(key.extract for key in series.keys)] if series else []
         features = ordered.features(series) if series else statement.features or ()
-        items = self._items(columns, target, [*taken, *in_order], [*features, *self._offset(estimation.offset)])
+        items = self._items(columns, target, [*taken, *in_order], features, estimation.offset)
         volatility.refuse([item.source for item in items])
         self._refuse_unstorable([*label, *weight, *(key.extract for key in keys), *(item.source for item in items)])
         typed = [
@@ -190,6 +191,8 @@ class _Binder:
         if target:
             chosen.check_label(target)
         chosen.check_features(items)
+        if estimation.offset is not None:
+            chosen.check_offset()
         standard_errors.refuse_idle(
             self._checker, statement.options, self._learner, configs if search is None else None
         )
@@ -349,12 +352,18 @@ class _Binder:
         target: BoundTarget | None,
         taken: list[Sql],
         features: Sequence[Feature],
+        offset: Sql | None,
     ) -> tuple[BoundItem, ...]:
-        """Return the ``features``; a star has the columns that neither the expressions ``taken`` nor the holdout use."""
+        """Return the ``features`` and the ``offset``; a star has the columns that neither the expressions ``taken`` nor the
+        holdout use."""
         used = self._used(taken) | self._used(self._held_out_by())
         leaks = LabelLeaks(self._checker, self._replay, columns, target.extract if target else None)
         binder = FeatureBinder(self._checker, self._source, self._replay, self._learner, leaks, used)
-        return binder.bind(features)
+        items = binder.bind([*features, *self._offset(offset)])
+        if offset is None:
+            return items
+        stored = items[-1].stored
+        return (*items[:-1], replace(items[-1], stored=replace(stored, item=replace(stored.item, encoder=Offset.name))))
 
     def _offset(self, offset: Sql | None) -> tuple[Feature, ...]:
         """Return the offset as the last of the features: its weight is 1."""

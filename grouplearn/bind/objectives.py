@@ -14,7 +14,7 @@ from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import Error
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
-from grouplearn.learners.contract.optional import HasObjectives, NeedsWholeGroups
+from grouplearn.learners.contract.optional import HasObjectives, LimitsOffset, NeedsWholeGroups
 from grouplearn.messages import Span, did_you_mean
 from grouplearn.models.metrics.metrics import METRICS
 from grouplearn.parser.statements import InList, TrainModel
@@ -87,6 +87,13 @@ class BoundHyperparameters:
                 if parameter.name == "monotone_constraints" and kinds[folded(name)] not in _ORDERED:
                     message = f'monotone_constraints names "{name}", whose categories have no order'
                     raise self._error(parameter.name, message, "Constrain features that are numbers.")
+
+    def check_offset(self) -> None:
+        """Raise for a hyperparameter with which models take no offset."""
+        if not isinstance(self.learner, LimitsOffset):
+            return
+        for found in filter(None, map(self.learner.offset_conflict, self.configs)):
+            raise self.checker.error(found.message, place_of(self.statement, *found.parameters))
 
     def check_operator(self, operator: str) -> None:
         """Raise for an operator that splits groups over workers where a hyperparameter needs a group's rows together."""

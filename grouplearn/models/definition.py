@@ -141,6 +141,11 @@ class ModelDefinition:
     calibrate: str | None = None
 
     @property
+    def offset(self) -> bool:
+        """Whether the last item is the offset."""
+        return any(encoder_of(entry.item).required for entry in self.items[-1:])
+
+    @property
     def threshold_metric(self) -> str | None:
         """The metric that is the threshold of each group's predictions, if the optimised metric chooses one."""
         return self.family.named(self.metric).threshold if self.output.has_threshold else None

@@ -35,6 +35,8 @@ class CompiledModel:
     arrays: tuple[slice, ...]
     #: The encodings of categories that are numbers, by the place in a line.
     encodings: Mapping[int, _Encodings]
+    #: Where the offset is that is added to scores, -1 for none.
+    offset: int = -1
 
     @classmethod
     def of(cls, definition: ModelDefinition, groups: Sequence[GroupModel], layout: Layout) -> CompiledModel | None:
@@ -54,7 +56,8 @@ class CompiledModel:
             for number, (start, entry) in enumerate(zip(layout.starts, definition.items, strict=True))
             if encoder_of(entry.item).learns_labels
         }
-        return cls(encoders, models, link, arrays, encodings)
+        offset = layout.starts[-1] if definition.offset and isinstance(models, Forests) else -1
+        return cls(encoders, models, link, arrays, encodings, offset)
 
     def predict(self, x: FloatArray, group: Codes) -> FloatArray:
         """Return the predictions of lines ``x``, which are changed: values (n, 1) or probabilities (n, classes), NaN if
@@ -64,7 +67,12 @@ class CompiledModel:
             x[:, start] = own.of(group, x[:, start])
         for values in self.arrays if self.encoders.finite else ():
             x[:, values][np.isinf(x[:, values])] = np.nan
-        return linked(self.models.scores(x, group), self.link)
+        if self.offset < 0:
+            return linked(self.models.scores(x, group), self.link)
+        offsets = x[:, self.offset].copy()
+        return linked(
+            self.models.scores(x, group) + np.where(np.isfinite(offsets), offsets, np.nan)[:, None], self.link
+        )
 
 
 class _Encodings:

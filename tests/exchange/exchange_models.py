@@ -59,6 +59,8 @@ MODELS = {
         " num_iterations) IN (('rf', 0.5, 1, 1, 5, 1, 9), ('dart', 1, 0, 1, 5, 1, 12)))",
     ),
     "trees_multiclass": ("gbdt", "multiclass", f"x, {FEATURES}", "OVER GRID (num_iterations IN (12))"),
+    "offset_value": ("gbdt", "value", f"x, {FEATURES}", "WITH (num_iterations = 6, offset = z / 4)"),
+    "offset_binary": ("gbdt", "binary", "x, z", "WITH (num_iterations = 6, offset = z / 4)"),
     "roots_value": ("gbdt", "value", "x, z", "WITH (objective = 'fair', reg_sqrt = true, num_iterations = 6)"),
     "rest_multiclass": (
         "gbdt",

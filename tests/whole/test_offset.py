@@ -1,5 +1,6 @@
 """An offset is a known part of the score: against statsmodels, and in everything that a model does."""
 
+import lightgbm
 import numpy as np
 import pandas as pd
 import pytest
@@ -145,3 +146,95 @@ def test_folds_refresh_retyped_and_exported(con, rows, tmp_path):
     own = con.execute("FROM m_weights WHERE g = 0").df()
     _, expected = reference(twice[twice.g == 0], "k")
     np.testing.assert_allclose(learned(own).weight, expected.params, rtol=1e-6)
+
+
+TREES = {"regression": "y", "binary": "z", "poisson": "k"}
+INVERSE = {"regression": lambda s: s, "binary": lambda s: 1 / (1 + np.exp(-s)), "poisson": np.exp}
+
+
+def grow(con, objective, rest="FROM rows GROUP BY g VALIDATE NONE", options="num_iterations = 20", offset="ln(e)"):
+    statement = f"TRAIN OR REPLACE MODEL m USING gbdt PREDICT {TREES[objective]} FEATURES (a, b) {rest}"
+    con.execute(f"{statement} WITH (objective = '{objective}', {options}, offset = {offset})")
+
+
+def boosted(part, objective, rounds=20, begin=None):
+    given = {"objective": objective, "verbosity": -1, "num_threads": 1, "deterministic": True, "force_col_wise": True}
+    begin = np.log(part.e) if begin is None else begin
+    data = lightgbm.Dataset(part[["a", "b"]].to_numpy(), part[TREES[objective]], init_score=begin)
+    return lightgbm.train(given, data, rounds)
+
+
+def predicted(con, objective, source="rows"):
+    return con.execute(f"FROM m_predict({source})").df()["probability" if objective == "binary" else "prediction"]
+
+
+@pytest.mark.parametrize("objective", TREES)
+def test_trees_equal_lightgbm_with_initial_scores(con, rows, objective):
+    grow(con, objective)
+    found = predicted(con, objective)
+    function = con.execute("SELECT predict('m', rows) AS p FROM rows").df().p
+    for group, part in rows.groupby("g"):
+        scores = boosted(part, objective).predict(part[["a", "b"]], raw_score=True) + np.log(part.e)
+        np.testing.assert_allclose(found[rows.g == group], INVERSE[objective](scores), rtol=1e-9)
+    own = [each["probability"] if objective == "binary" else each["value"] for each in function]
+    np.testing.assert_allclose(own, found, rtol=1e-9)
+    metric, label = ("log_loss", "z") if objective == "binary" else ("rmse", TREES[objective])
+    for group, value in con.execute(f"SELECT g, train_{metric} FROM m").fetchall():
+        y, p = rows[label][rows.g == group], found[rows.g == group]
+        losses = -np.log(np.where(y == 1, p, 1 - p)) if objective == "binary" else (y - p) ** 2
+        np.testing.assert_allclose(value, losses.mean() if objective == "binary" else np.sqrt(losses.mean()), rtol=1e-6)
+
+
+def test_trees_are_the_same_wherever_rows_are_and_judged_with_the_offset(con):
+    con.register("many", made(60_000, seed=1))
+    seen = []
+    for options in ("workers = 1", "workers = 2", "memory_limit = '1MB'"):
+        grow(con, "poisson", "FROM many VALIDATE SAMPLE 20%", f"num_iterations = 9, early_stopping = 9, {options}")
+        curve = con.execute("SELECT valid_poisson_deviance FROM m_curves ORDER BY epoch").fetchall()
+        seen.append((curve, predicted(con, "poisson", "many").tolist()))
+        last = con.execute("SELECT valid_poisson_deviance FROM m").fetchone()
+        np.testing.assert_allclose(min(curve), last, rtol=1e-6)
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_trees_go_on_from_the_offset(con, rows):
+    con.execute("CREATE TABLE first AS FROM rows WHERE b < 0.5; CREATE TABLE later AS FROM rows WHERE b >= 0.5")
+    grow(con, "poisson", "FROM first GROUP BY g VALIDATE NONE")
+    con.execute("REFRESH MODEL m FROM later WITH (num_iterations = 7)")
+    found = predicted(con, "poisson")
+    for group, part in rows.groupby("g"):
+        x = part[["a", "b"]].to_numpy()
+        before, new = boosted(part[part.b < 0.5], "poisson"), part[part.b >= 0.5]
+        reached = before.predict(new[["a", "b"]], raw_score=True) + np.log(new.e)
+        after = boosted(new, "poisson", 7, reached)
+        scores = before.predict(x, raw_score=True) + after.predict(x, raw_score=True) + np.log(part.e)
+        np.testing.assert_allclose(found[rows.g == group], np.exp(scores), rtol=1e-9)
+
+
+@pytest.mark.parametrize("missing", ["NULL", "'-inf'::DOUBLE"])
+def test_trees_need_the_offset_and_no_feature(con, missing):
+    con.execute(
+        f"CREATE TABLE few AS SELECT * REPLACE (CASE WHEN b < 0 THEN NULL ELSE a END AS a), CASE WHEN b > 1 THEN {missing}"
+        " ELSE ln(e) END AS o FROM rows"
+    )
+    for rest in ("FROM few GROUP BY g VALIDATE NONE", "FROM few VALIDATE SAMPLE 20%"):
+        grow(con, "poisson", rest, offset="o")
+        without = con.execute("SELECT count(*) FILTER (NOT isfinite(coalesce(o, 'nan'))) FROM few").fetchone()
+        assert con.execute("SELECT sum(n_skipped) FROM m").fetchone() == without
+        assert con.execute("SELECT bool_and((prediction IS NULL) = (b > 1)) FROM m_predict(few)").fetchone() == (True,)
+        assert con.execute(
+            "SELECT bool_and((p.prediction IS NULL) = (b > 1)) FROM (SELECT b, predict('m', few) AS p FROM few)"
+        ).fetchone() == (True,)
+
+
+def test_what_trees_tell_has_the_offset(con, rows):
+    grow(con, "binary", "FROM rows GROUP BY g VALIDATE FOLDS 3", "num_iterations = 9, keep_held_out = true")
+    added = "SELECT any_value(score) - any_value(baseline) - sum(contribution) AS d FROM m_explain(rows) GROUP BY row_number"
+    assert con.execute(f"SELECT max(abs(d)) < 1e-9 FROM ({added})").fetchone() == (True,)
+    explained = con.execute(
+        "SELECT contribution FROM m_explain(rows) WHERE feature = 'offset' ORDER BY row_number"
+    ).df()
+    np.testing.assert_allclose(explained.contribution, np.log(rows.e))
+    auc = dict(con.execute("SELECT g, train_auc FROM m").fetchall())
+    evaluated = dict(con.execute("SELECT g, auc FROM (EVALUATE MODEL m ON rows)").fetchall())
+    assert evaluated == pytest.approx(auc, rel=1e-9)

@@ -149,8 +149,8 @@ RUN_OPTIONS: Mapping[str, RunOption] = {
     ),
     "weight": RunOption("row weight, an expression over the columns of FROM", _as_written),
     "offset": RunOption(
-        "linear_regression, logistic_regression and poisson_regression: a known part of the score, an expression over the columns"
-        " of FROM such as `ln(exposure)`",
+        "linear_regression, logistic_regression, poisson_regression and gbdt: a known part of the score, an expression over the"
+        " columns of FROM such as `ln(exposure)`",
         _as_written,
     ),
     "standard_errors": RunOption(

@@ -76,6 +76,7 @@ class Encoder(ABC):
     - ``fills``: it replaces missing values. ``scales``: it centres and scales by group.
     - ``plain``: it is not mentioned where items are shown. ``suggested``: hints name it for columns that it takes;
     not so if there is a usual one. ``learns_labels``: it is fitted by ``fit_labelled``.
+    - ``required``: rows without it are of no use, whatever learners make of other missing values.
     - ``elsewhere``: what the SQL of other databases reads.
     - ``taken``: in words, the columns that it (or its call) takes.
     """
@@ -96,6 +97,7 @@ class Encoder(ABC):
     most: ClassVar[int | None] = None
     suggested: ClassVar[bool] = True
     learns_labels: ClassVar[bool] = False
+    required: ClassVar[bool] = False
 
     @property
     def counted(self) -> bool:

@@ -23,12 +23,13 @@ from grouplearn.data.encoding.numbers.array import Array
 from grouplearn.data.encoding.numbers.impute import Imputed
 from grouplearn.data.encoding.numbers.minmax import MinMax
 from grouplearn.data.encoding.numbers.number import Number
+from grouplearn.data.encoding.numbers.offset import Offset
 from grouplearn.data.encoding.numbers.parts import Part
 from grouplearn.data.encoding.numbers.robust import Robust
 from grouplearn.data.encoding.numbers.time_step import Step
 from grouplearn.data.encoding.numbers.zscore import ZScore
 
-_NUMBERS = (Number(), Imputed(), ZScore(), MinMax(), Robust(), Array(), Step(), Part())
+_NUMBERS = (Number(), Imputed(), ZScore(), MinMax(), Robust(), Array(), Step(), Part(), Offset())
 _CATEGORIES = (OneHot(), WideOneHot(), Cross(), WideCross(), Bins(), Ordinal(), Target(), Hash(), WideHash())
 _LISTS = (MultiHot(), HashedList(), Sparse(), WideMultiHot(), WideHashedList(), WideSparse())
 ENCODERS: tuple[Encoder, ...] = (*_NUMBERS, *_CATEGORIES, *_LISTS)

@@ -108,7 +108,7 @@ def _must_be_there(bound: BoundTrain, item: BoundItem) -> bool:
     """Whether a row with this item missing is skipped."""
     stored = item.stored.item
     filled = stored.impute is not None or encoder_of(stored).fills
-    return not filled and not bound.learner.declaration.handles_missing
+    return not filled and (encoder_of(stored).required or not bound.learner.declaration.handles_missing)
 
 
 def _infinite(number: int, item: BoundItem) -> str:

@@ -147,6 +147,15 @@ class ChecksManyModels(Protocol):
 
 
 @runtime_checkable
+class LimitsOffset(Protocol):
+    """Some of its configs take no offset, though ``Declaration.has_offset``."""
+
+    def offset_conflict(self, config: Config) -> Conflict | None:
+        """Return why a config takes no offset, None if it does."""
+        ...
+
+
+@runtime_checkable
 class GrowsTrees(Protocol):
     """Its models are trees, whose leaves and links depend on the config."""
 

@@ -15,6 +15,7 @@ from grouplearn.data.shard import FloatArray, Shard, StoredShard
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged, Gang, Interrupted, Stop
 from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.trees import offset
 from grouplearn.learners.trees.checkpoint import FinishedModel, UnfinishedModel, scores_digest, to_state
 from grouplearn.learners.trees.lightgbm import stumps
 from grouplearn.learners.trees.lightgbm.binned_data import BinnedData
@@ -104,8 +105,11 @@ class BinnedRows:
                 raise Interrupted
 
         columns = problem.categorical
-        self.train_set = BinnedData(shard, columns, parameters, None, look)
-        self.valid_set = BinnedData(self.valid, columns, parameters, self.train_set, look) if self.valid else None
+        names = offset.column_names(problem.n_features) if problem.offset else ()
+        self.train_set = BinnedData(shard, columns, parameters, None, look, names)
+        self.valid_set = None
+        if self.valid:
+            self.valid_set = BinnedData(self.valid, columns, parameters, self.train_set, look, names)
 
     def booster(self, config: Config, text: str | None = None) -> Booster:
         """Return a new booster, or one that continues from the trees in ``text``."""
@@ -134,12 +138,12 @@ class BinnedRows:
         known = [(data, rows) for data, rows in sets if data is not None and rows is not None]
         for data, rows in known:
             scores = [before.predict(block.read().x, raw=True) for block in rows.blocks()]
-            data.set_field("init_score", np.concatenate(scores).ravel(order="F"))
+            data.begin_with(np.concatenate(scores).ravel(order="F"))
         try:
             yield
         finally:
             for data, _ in known:
-                data.set_field("init_score", None)
+                data.begin_with(None)
 
     def beginnings(self, config: Config) -> list[str]:
         """Return a config's initial scores, one per output, as LightGBM writes them."""

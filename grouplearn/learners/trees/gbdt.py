@@ -20,7 +20,7 @@ from grouplearn.learners.contract.refreshing import Continuation
 from grouplearn.learners.contract.requirement import Requirement
 from grouplearn.learners.contract.stacks import BoostedStackLearner, HeldOut
 from grouplearn.learners.gang_sockets import NoGang
-from grouplearn.learners.trees import checkpoint, stack_boosting
+from grouplearn.learners.trees import checkpoint, offset, stack_boosting
 from grouplearn.learners.trees.boosting import BinnedRows, BoostingControl, boost_family, continues
 from grouplearn.learners.trees.cost import COST
 from grouplearn.learners.trees.gang import network
@@ -73,6 +73,7 @@ class Gbdt(BoostedStackLearner):
         handles_missing=True,
         handles_sparse=True,
         draws=True,
+        has_offset=True,
         rounds="num_iterations",
         refused=REFUSED,
         requires=Requirement("lightgbm", "grouplearn[gbdt]", library),
@@ -104,6 +105,10 @@ class Gbdt(BoostedStackLearner):
         blamed = found[0].parameters if found[0] and all(found) else None
         other = "numbers, and the label has classes" if classes else "classes, and the label is a number"
         return Conflict(f"{blamed[0]} is for {other}", blamed) if blamed else None
+
+    def offset_conflict(self, config: Config) -> Conflict | None:
+        """Return why a config takes no offset, None if it does."""
+        return offset.conflict(self.filled(config))
 
     def classifies(self, config: Config) -> bool | None:
         """Return whether the objective is for classes; None without one."""
@@ -219,9 +224,10 @@ class Gbdt(BoostedStackLearner):
         return continues(self.filled(config))
 
     def gathers(self, problem: Problem, configs: Sequence[Config]) -> bool:
-        """Return whether there are features: together, Python has nothing to do between two LightGBM calls."""
+        """Return whether there are features: together, Python has nothing to do between two LightGBM calls. Groups with an
+        offset train alone."""
         del configs
-        return problem.n_features > 0 and problem.label_length == 1
+        return problem.n_features > 0 and problem.label_length == 1 and not problem.offset
 
     def boost_together(
         self,
@@ -330,9 +336,10 @@ def _check(problem: Problem, config: Config, n_rows: int, gang: Gang | None) -> 
 
 def _check_config(problem: Problem, config: Config) -> None:
     """Raise Diverged for a config with which no group of such a problem can train."""
-    if not problem.n_features:
+    if problem.n_features <= problem.offset:
         raise Diverged("there are no features")
-    contradiction = conflict(config) or _objective_conflict(gbdt_objectives.name_for(problem, config), config)
+    contradiction = conflict(config) or (offset.conflict(config) if problem.offset else None)
+    contradiction = contradiction or _objective_conflict(gbdt_objectives.name_for(problem, config), config)
     if contradiction:
         raise Diverged(contradiction.message)
 

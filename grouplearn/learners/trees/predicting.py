@@ -19,6 +19,7 @@ from grouplearn.data.shard import Matrix
 from grouplearn.kernels.scoring import Link, linked
 from grouplearn.kernels.trees import Forests, on_grid
 from grouplearn.learners.contract.problem import Problem
+from grouplearn.learners.trees import offset
 from grouplearn.learners.trees.lightgbm.booster import Booster
 from grouplearn.learners.trees.lightgbm.objectives import in_text
 from grouplearn.learners.trees.nodes import FeatureColumns, IntArray, leaf_factor
@@ -62,11 +63,14 @@ class TextScores:
 
     def __init__(self, text: bytes) -> None:
         self.text = text
-        self._columns = _asked(text)
+        self._columns, self._begins = _asked(text), offset.begins_text(text)
         self._model = _of_some_columns(text, self._columns) or Booster.of_text(text)
 
     def __call__(self, x: Matrix) -> FloatArray:
         """Return the scores (n, outputs) of rows (n, d)."""
+        return self._sums(x) + offset.of_rows(x)[:, None] if self._begins else self._sums(x)
+
+    def _sums(self, x: Matrix) -> FloatArray:
         model = self._model
         if isinstance(model, Booster):
             return model.predict(x, raw=True) * leaf_factor(self.text, model.iterations)

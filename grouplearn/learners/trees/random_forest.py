@@ -42,6 +42,7 @@ class RandomForest(Gbdt):
     declaration = replace(
         Gbdt.declaration,
         name="random_forest",
+        has_offset=False,
         summary="Random forests (LightGBM)",
         refused={
             **Gbdt.declaration.refused,

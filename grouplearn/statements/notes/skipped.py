@@ -30,8 +30,9 @@ def skipped_rows(job: Job, definition: ModelDefinition, best: BestTrials) -> Map
 
 def _is_required(job: Job, item: Item) -> bool:
     """Return whether a row without this feature is skipped, and has no prediction."""
-    filled = item.impute is not None or encoder_of(item).fills
-    return not filled and not job.trainer.declaration.handles_missing and (item.is_numeric or item.kind == "category")
+    encoder, handles_missing = encoder_of(item), job.trainer.declaration.handles_missing
+    filled = item.impute is not None or encoder.fills
+    return not filled and (encoder.required or (not handles_missing and (item.is_numeric or item.kind == "category")))
 
 
 def _note(job: Job, definition: ModelDefinition, required: list[ItemColumn], group: Group, facts: GroupFacts) -> str:

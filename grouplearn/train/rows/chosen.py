@@ -85,19 +85,29 @@ class ChosenRows:
     def encoded(self, rows: GroupedRows) -> tuple[GroupedRows, Matrix]:
         """Return the rows with their features at once, without those that the learner cannot handle."""
         x = encode_rows(self.fitted, rows.dataset, rows.numbers, self.dense_columns, place=rows.place)
-        if self.learner.declaration.handles_missing or (kept := _complete(x)).all():
-            return rows, x
-        return rows.only(kept), x[kept]
+        kept = self._usable(x)
+        return (rows, x) if kept.all() else (rows.only(kept), x[kept])
 
     def scanned(self, rows: GroupedRows) -> GroupedRows:
         """Return the rows that ``encoded`` keeps, without their features, encoding few at a time."""
         items, data, numbers = [each.item for each in self.fitted], rows.dataset, rows.numbers
-        if self.learner.declaration.handles_missing or not numbers.size or all(map(encoders.always_finite, items)):
+        takes_all = self.learner.declaration.handles_missing and not self._has_offset
+        if takes_all or not numbers.size or all(map(encoders.always_finite, items)):
             return rows
         size, made = block_rows(items, BLOCK_ROWS), replays(self.fitted, data)
         runs = (numbers[first : first + size] for first in range(0, numbers.size, size))
         encoded = (encode_rows(self.fitted, data, run, self.dense_columns, made) for run in runs)
-        return rows.only(np.concatenate([_complete(x) for x in encoded]))
+        return rows.only(np.concatenate([self._usable(x) for x in encoded]))
+
+    @property
+    def _has_offset(self) -> bool:
+        return any(encoder_of(each.item).required for each in self.fitted[-1:])
+
+    def _usable(self, x: Matrix) -> BoolArray:
+        """Return which rows the learner can handle: finite ones, or with missing features those that have an offset."""
+        if not self.learner.declaration.handles_missing:
+            return _complete(x)
+        return _complete(x[:, -1:]) if self._has_offset else np.ones(x.shape[0], np.bool_)
 
 
 def replays(fitted: Sequence[FittedItem], data: Dataset) -> list[Replay]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from grouplearn.data.memory import give_back
 from grouplearn.data.shard import FloatArray, Matrix, RowNumbers, Shard, StoredShard
+from grouplearn.learners.trees import offset
 from grouplearn.learners.trees.lightgbm.library import (
     Handle,
     MatrixArguments,
@@ -31,6 +32,7 @@ class BinnedData(Handle):
 
     Validation rows use the bins of the training rows, ``reference``. Rows in files are in memory one block at a time,
     besides those that place the bins; bins and models are the same. ``look`` is called between blocks, and may raise.
+    ``names`` are those of the columns if the last one is an offset.
     """
 
     freed_by = "LGBM_DatasetFree"
@@ -42,8 +44,12 @@ class BinnedData(Handle):
         parameters: Mapping[str, Any],
         reference: BinnedData | None = None,
         look: Callable[[], None] = lambda: None,
+        names: Sequence[bytes] = (),
     ) -> None:
         super().__init__()
+        #: What the scores of rows begin with.
+        self.offsets = offset.of_shard(rows) if names else None
+        rows = offset.taken_off(rows) if names else rows
         self.parameters = {**parameters, **categorical_columns(categorical)}
         if isinstance(rows, StoredShard) and self._gains_by_blocks(rows, reference):
             self._read_in_blocks(rows, reference, look)
@@ -53,6 +59,14 @@ class BinnedData(Handle):
         self.set_field("label", np.concatenate(y))
         # LightGBM is faster without weights, and unit weights give the same trees.
         self.set_field("weight", None if all(np.all(run == 1) for run in weight) else np.concatenate(weight))
+        if self.offsets is not None:
+            self.begin_with(None)
+            call("LGBM_DatasetSetFeatureNames", self.handle, (ctypes.c_char_p * len(names))(*names), len(names))
+
+    def begin_with(self, scores: FloatArray | None) -> None:
+        """Let scores of rows (n · outputs) begin with these, and with the offsets."""
+        given = [each for each in (scores, self.offsets) if each is not None]
+        self.set_field("init_score", np.sum(given, axis=0) if given else None)
 
     def set_field(self, name: str, values: npt.NDArray[Any] | None) -> None:
         """Set a field of all rows (label, weight: float32; init_score: float64), or remove it."""

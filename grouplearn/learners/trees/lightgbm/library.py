@@ -39,6 +39,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "LGBM_DatasetPushRowsByCSR": (_HANDLE, *_SPARSE, _LONG),
     "LGBM_SampleIndices": (ctypes.c_int32, _TEXT, _ARRAY, _OUT),
     "LGBM_DatasetSetField": (_HANDLE, _TEXT, _ARRAY, _INT, _INT),
+    "LGBM_DatasetSetFeatureNames": (_HANDLE, ctypes.POINTER(_TEXT), _INT),
     "LGBM_DatasetFree": (_HANDLE,),
     "LGBM_BoosterCreate": (_HANDLE, _TEXT, _OUT),
     "LGBM_BoosterLoadModelFromString": (_TEXT, _OUT, _OUT),

@@ -90,4 +90,5 @@ def _next(model: ExportedModel) -> str:
 def _sum(model: ExportedModel, output: int) -> str:
     """Return the sum of an output's leaves; equal probabilities are equal here and in the kernels: see ``on_grid``."""
     total = f"SUM(CASE WHEN w.output = {output} THEN n.value END)"
-    return f"({total} + {TO_GRID}) - {TO_GRID}" if model.definition.label.has_classes else total
+    total = f"({total} + {TO_GRID}) - {TO_GRID}" if model.definition.label.has_classes else total
+    return f"{total} + MAX(w.{feature(len(model.definition.items) - 1)})" if model.definition.offset else total

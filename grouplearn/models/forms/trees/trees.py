@@ -17,6 +17,7 @@ from grouplearn.data.shard import Matrix
 from grouplearn.kernels.scoring import Link
 from grouplearn.kernels.trees import Forests
 from grouplearn.learners import registry
+from grouplearn.learners.trees import offset
 from grouplearn.learners.trees.contributions import contributions_of
 from grouplearn.learners.trees.leaf_sets import LEAVES, PARTS
 from grouplearn.learners.trees.lightgbm import objectives
@@ -337,7 +338,10 @@ class Trees(FormWithSql):
             sign = np.where(chosen > 0, 1.0, -1.0)
             added = trees(x, np.zeros_like(chosen), item, count) * sign[:, None]
             return Contributions(added, trees.means[0] * sign, "tree shap")
-        return Contributions(trees(x, chosen, item, count), trees.means[chosen], "tree shap")
+        added = trees(x, chosen, item, count)
+        if definition.offset:
+            added[:, -1] += offset.of_rows(x)
+        return Contributions(added, trees.means[chosen], "tree shap")
 
     def without_onnx(self, definition: ModelDefinition) -> str | None:
         """Return why there is no graph: leaves may be linear models."""
@@ -353,4 +357,8 @@ class Trees(FormWithSql):
     def onnx_scores(self, graph: OnnxGraph, definition: ModelDefinition, group: GroupModel, x: str) -> str:
         """Add the trees."""
         outputs = len(group.classes) if definition.label.scores_classes else 1
-        return tree_scores(graph, group.artifact.text, x, outputs)
+        scores = tree_scores(graph, group.artifact.text, x, outputs)
+        if not definition.offset:
+            return scores
+        last = graph.constant(np.array([sum(widths_of(group.fitted)) - 1]))
+        return graph.add("Add", scores, graph.add("Gather", x, last, axis=1))

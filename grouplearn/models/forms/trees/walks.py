@@ -139,9 +139,11 @@ _NEXT = (
 def _scored_cte(definition: ModelDefinition) -> str:
     """Return the CTE of rows with their scores."""
     outputs = range(definition.output.n_scores)
-    scores = ", ".join(f"{score_sql([f's.s{each}'], definition)} AS __grouplearn_s{each}" for each in outputs)
+    offset = ["o.x[-1]"] if definition.offset else []
+    scores = ", ".join(f"{score_sql([f's.s{each}', *offset], definition)} AS __grouplearn_s{each}" for each in outputs)
+    offsets = f" LEFT JOIN {SLOTS} AS o ON o.{NUMBER} = r.{NUMBER}" if offset else ""
     return (
         f"{SCORED} AS (SELECT r.*, p.{LEVEL}, {scores} FROM {ROUTED} AS r"
         f" LEFT JOIN {PARAMETERS} AS p ON p.__grouplearn_id = r.{GROUP}"
-        f" LEFT JOIN {ADDED} AS s ON s.{NUMBER} = r.{NUMBER})"
+        f" LEFT JOIN {ADDED} AS s ON s.{NUMBER} = r.{NUMBER}{offsets})"
     )
