@@ -12,8 +12,8 @@ from grouplearn.data.encoding import registry
 PACKAGE = Path(grouplearn.__file__).parent
 ROOM = Path("data/encoding")
 #: Words that mean something else, too: the kind of an item (hash), nothing, an array, a design matrix that is not dense, products
-#: of columns (cross), histograms (bins), parts of the rows, the label (target).
-ELSEWHERE = {"none", "hash", "array", "sparse", "cross", "bins", "parts", "target"}
+#: of columns (cross), histograms (bins), parts of the rows, the label (target), an option and a keyword (offset).
+ELSEWHERE = {"none", "hash", "array", "sparse", "cross", "bins", "parts", "target", "offset"}
 #: Why a file may say one all the same.
 ALLOWED = {"runtime/calibrate.py": "measures what encoding costs by one of them"}
 
