@@ -9,7 +9,7 @@ from typing import Any
 
 from grouplearn import sqltext
 from grouplearn.bind.arrays import ArrayType, array_type
-from grouplearn.bind.clauses.feature_advice import FeatureSuggestion, refusal, unfit
+from grouplearn.bind.clauses.feature_advice import NO_FEATURES, FeatureSuggestion, refusal, unfit
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay, first_column, star
 from grouplearn.bind.sql.leaks import LabelLeaks
@@ -183,9 +183,7 @@ class FeatureBinder:
         if several and several.as_is:
             kept = [column for column in columns if sqltext.folded(column.name) not in self._used]
             if not kept:
-                none = "The label, the keys, the time of ORDER BY, the weight and what VALIDATE looks at are none."
-                hint = f"{none} Name features one by one."
-                raise self._checker.error("no column is left to be a feature", argument.span, hint)
+                raise self._checker.error("no column is left to be a feature", argument.span, NO_FEATURES)
             named = self._columns(several.table, kept, argument.span)
             return [_Scalar(column.name, column.type, name) for column, name in zip(kept, named, strict=True)]
         if several or len(columns) != 1:

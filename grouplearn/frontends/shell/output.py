@@ -90,7 +90,7 @@ def print_answer(relation: duckdb.DuckDBPyRelation, layout: OutputFormat) -> Non
         for line in lines[:_REMARKS]:
             print(textwrap.fill(line, layout.max_width or _WIDTH, break_long_words=False, break_on_hyphens=False))
         if lines[_REMARKS:]:
-            print(f'{name}: {len(lines) - _REMARKS:,} others are left out; ".mode line" before the statement shows all')
+            print(f'{name}: and {len(lines) - _REMARKS:,} more; ".mode line" before the statement shows all')
     if long:
         print()
 
