@@ -11,7 +11,7 @@ from grouplearn import sqltext
 from grouplearn.bind.auto.choice import Taste, chosen, features, shown
 from grouplearn.bind.auto.seen import SeenColumn, SeenRows, fields_of, seen
 from grouplearn.bind.bound import AutoFeatures, BoundTarget
-from grouplearn.bind.clauses.feature_advice import NO_FEATURES, as_written
+from grouplearn.bind.clauses.feature_advice import NONE_LEFT, as_written
 from grouplearn.bind.clauses.search import searched
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay
@@ -79,7 +79,7 @@ class AutoBinder:
         excluded = {sqltext.folded(name.value) for name in feature.auto_except or ()}
         kept = [column for column in columns if sqltext.folded(column.name) not in excluded]
         if not kept:
-            raise self._checker.error("no column is left to be a feature", feature.span, NO_FEATURES)
+            raise self._checker.error("no column is left to be a feature", feature.span, NONE_LEFT)
         return kept
 
     def _refuse_column(self, feature: Feature) -> None:

@@ -19,7 +19,7 @@ from grouplearn.parser.statements import Feature, Sql
 #: A text column without an encoder is one-hot encoded up to this many distinct values.
 AUTO_ONEHOT_LIMIT = 100
 #: The hint where no column is left.
-NO_FEATURES = "The label, the keys, the time of ORDER BY, the weight and what VALIDATE looks at are none. Name features one by one."
+NONE_LEFT = "The label, the keys, the time of ORDER BY, the weight and what VALIDATE looks at are none. Name features one by one."
 #: Rows from which a column's texts are judged, and the share of values that are numbers where the rest may be NULL.
 _LOOKED_AT, _MOSTLY = 100_000, 0.9
 #: Most columns that are described; the clause has all.

@@ -9,7 +9,7 @@ from typing import Any
 
 from grouplearn import sqltext
 from grouplearn.bind.arrays import ArrayType, array_type
-from grouplearn.bind.clauses.feature_advice import NO_FEATURES, FeatureSuggestion, refusal, unfit
+from grouplearn.bind.clauses.feature_advice import NONE_LEFT, FeatureSuggestion, refusal, unfit
 from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.bind.sql.expressions import Replay, first_column, star
 from grouplearn.bind.sql.leaks import LabelLeaks
@@ -183,7 +183,7 @@ class FeatureBinder:
         if several and several.as_is:
             kept = [column for column in columns if sqltext.folded(column.name) not in self._used]
             if not kept:
-                raise self._checker.error("no column is left to be a feature", argument.span, NO_FEATURES)
+                raise self._checker.error("no column is left to be a feature", argument.span, NONE_LEFT)
             named = self._columns(several.table, kept, argument.span)
             return [_Scalar(column.name, column.type, name) for column, name in zip(kept, named, strict=True)]
         if several or len(columns) != 1:
