@@ -355,3 +355,18 @@ def test_it_follows_the_contract():
     assert isinstance(GBDT, SamplingLearner)
     assert GBDT.pack_key(config()) == GBDT.pack_key(config(learning_rate=0.5))
     assert GBDT.pack_key(config()) != GBDT.pack_key(config(max_bin=15))
+
+
+def test_a_booster_goes_on_from_offsets_bit_for_bit(monkeypatch):
+    """What was boosted so far is taken over, and not boosted again."""
+    label, few = NUMBER, config(num_iterations=9)
+    problem, shard = problem_of(label, offset=True), shard_of(label)
+    begun, _ = Gbdt().boost(problem, [few], Gbdt().init(problem, [few]), shard, None, Stop("rmse", carries=True))
+    rounds, update = [], Booster.update
+    monkeypatch.setattr(Booster, "update", lambda self: rounds.append(1) or update(self))
+    more = [config(num_iterations=14)]
+    found = boost(problem, more, shard)
+    assert len(rounds) == 14
+    continued, _ = Gbdt().boost(problem, more, Gbdt().trial_state(begun, 0), shard, None, NEVER)
+    assert len(rounds) == 14 + 5
+    assert continued.tensors["model_0"].tobytes() == found[0].tensors["model_0"].tobytes()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from grouplearn.data.shard import FloatArray, Shard, StoredShard
+from grouplearn.data.shard import FloatArray, Matrix, Shard, StoredShard
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.control import Diverged, Gang, Interrupted, Stop
 from grouplearn.learners.contract.problem import Problem
@@ -137,13 +137,22 @@ class BinnedRows:
         sets = [(self.train_set, self.train_rows), (self.valid_set, self.valid)]
         known = [(data, rows) for data, rows in sets if data is not None and rows is not None]
         for data, rows in known:
-            scores = [before.predict(block.read().x, raw=True) for block in rows.blocks()]
+            scores = [self._scores(before, block.read().x) for block in rows.blocks()]
             data.begin_with(np.concatenate(scores).ravel(order="F"))
         try:
             yield
         finally:
             for data, _ in known:
                 data.begin_with(None)
+
+    def _scores(self, before: Booster, x: Matrix) -> FloatArray:
+        """Return the scores (n, outputs) that rows reached, bit for bit: to offsets trees are added one by one."""
+        if not self.problem.offset:
+            return before.predict(x, raw=True)
+        found = offset.of_rows(x)[:, None]
+        for tree in range(before.iterations):
+            found = found + before.predict(x, raw=True, first=tree, rounds=1)
+        return found
 
     def beginnings(self, config: Config) -> list[str]:
         """Return a config's initial scores, one per output, as LightGBM writes them."""

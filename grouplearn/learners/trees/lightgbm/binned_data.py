@@ -64,9 +64,8 @@ class BinnedData(Handle):
             call("LGBM_DatasetSetFeatureNames", self.handle, (ctypes.c_char_p * len(names))(*names), len(names))
 
     def begin_with(self, scores: FloatArray | None) -> None:
-        """Let scores of rows (n · outputs) begin with these, and with the offsets."""
-        given = [each for each in (scores, self.offsets) if each is not None]
-        self.set_field("init_score", np.sum(given, axis=0) if given else None)
+        """Let scores of rows (n · outputs) begin with these, or with the offsets."""
+        self.set_field("init_score", self.offsets if scores is None else scores)
 
     def set_field(self, name: str, values: npt.NDArray[Any] | None) -> None:
         """Set a field of all rows (label, weight: float32; init_score: float64), or remove it."""

@@ -91,13 +91,13 @@ class Booster(Handle):
         call("LGBM_BoosterGetPredict", self.handle, place, ctypes.byref(count), address(predicted))
         return predicted.reshape((-1, self.n_outputs), order="F")
 
-    def predict(self, x: Matrix, *, raw: bool = False, rounds: int = -1) -> FloatArray:
-        """Return values or probabilities, or ``raw`` scores, of the first ``rounds`` (-1: all): shape (n, n_outputs)."""
+    def predict(self, x: Matrix, *, raw: bool = False, first: int = 0, rounds: int = -1) -> FloatArray:
+        """Return values, probabilities or ``raw`` scores (n, n_outputs) of so many ``rounds`` (-1: all) from the ``first`` on."""
         rows, outputs, count = MatrixArguments(x), self.n_outputs, ctypes.c_int64()
         predicted = np.empty((rows.n_rows, outputs))
         if not rows.n_rows:
             return predicted
-        wanted = (_RAW_SCORES if raw else _PROBABILITIES, 0, rounds, b"num_threads=1")
+        wanted = (_RAW_SCORES if raw else _PROBABILITIES, first, rounds, b"num_threads=1")
         result = (ctypes.byref(count), address(predicted))
         call(f"LGBM_BoosterPredictFor{rows.kind}", self.handle, *rows.arguments, *wanted, *result)
         return predicted
