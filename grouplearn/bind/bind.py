@@ -373,7 +373,8 @@ class _Binder:
         if not learner.has_offset:
             having = [each for each in registry.names() if registry.learner(each).declaration.has_offset]
             solver = f" by solver '{learner.solver}'" if learner.name in having else ""
-            message = f"{learner.name}{solver} takes no offset\nLearners that do: {', '.join(having)}"
+            how = " with ORDER BY" if learner.over_lags else solver
+            message = f"{learner.name}{how} takes no offset\nLearners that do: {', '.join(having)}"
             raise self._checker.error(message, offset.span)
         described = self._checker.describe("SELECT CAST((", offset, ") AS DOUBLE)", *self._source)
         if len(described) != 1:

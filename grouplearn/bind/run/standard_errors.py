@@ -60,7 +60,8 @@ def refuse_idle(
         of_others = any(way.declaration.has_standard_errors for way in registry.ways(_first(learner)))
         solver = f" by solver '{learner.declaration.solver}'" if of_others else ""
         having = [each for each in registry.names() if registry.learner(each).declaration.has_standard_errors]
-        message = f"{name}{solver} has no standard errors\nLearners that have: {', '.join(having)}"
+        how = " with ORDER BY" if learner.declaration.over_lags else solver
+        message = f"{name}{how} has no standard errors\nLearners that have: {', '.join(having)}"
         hint = f"Leave out solver: the default of {name} has standard errors." if solver else None
         raise checker.error(message, span, hint)
     if configs is not None and not any(map(cast(HasStandardErrors, learner).is_estimate, configs)):

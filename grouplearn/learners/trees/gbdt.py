@@ -47,7 +47,7 @@ from grouplearn.models.state import Artifact, FloatArray, State
 
 #: What LightGBM writes for a leaf without rows, or whose linear function it could not compute.
 _NO_NUMBER = re.compile(rb"^leaf_(?:value|const|coeff)=[^\n]*(?:nan|inf)", re.MULTILINE)
-_NO_SPLIT = "no tree has a split, so every row is predicted alike"
+_NO_SPLIT = "no tree has a split, so no feature has an effect"
 #: Bytes of model texts that stay parsed between predictions: thousands of small forests, or hundreds of default ones.
 _PARSED_BYTES = 1 << 26
 #: The same in training, where a pack is measured once.
