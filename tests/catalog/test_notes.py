@@ -118,9 +118,7 @@ def test_trees_without_a_split() -> None:
     with grouplearn.connect(progress=False) as con:
         con.execute("CREATE TABLE s AS SELECT i % 3 AS g, i * 1.0 AS x, sin(i) AS y, 1e-6 AS w FROM range(90) AS r(i)")
         train = "TRAIN OR REPLACE MODEL m USING {} PREDICT y FEATURES (x) FROM s GROUP BY g WITH (num_iterations = 3{})"
-        told = (
-            "no tree has a split, so no feature has an effect: lower min_data_in_leaf (or min_sum_hessian_in_leaf)"
-        )
+        told = "no tree has a split, so no feature has an effect: lower min_data_in_leaf (or min_sum_hessian_in_leaf)"
         assert notes_of(con, train.format("gbdt", "")) == [told] * 3
         assert con.execute("SELECT count(DISTINCT prediction) FROM m_predict(s)").fetchall() == [(3,)]
         for enough in ("min_data_in_leaf = 3", "min_data_in_leaf = 3, weight = 1"):

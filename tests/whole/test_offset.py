@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
+from helpers.dying_runs import answer, dies
 
 import grouplearn
 
@@ -238,3 +239,17 @@ def test_what_trees_tell_has_the_offset(con, rows):
     auc = dict(con.execute("SELECT g, train_auc FROM m").fetchall())
     evaluated = dict(con.execute("SELECT g, auc FROM (EVALUATE MODEL m ON rows)").fetchall())
     assert evaluated == pytest.approx(auc, rel=1e-9)
+
+
+def test_a_run_of_trees_that_died_is_resumed_with_its_offset(tmp_path, monkeypatch):
+    path, shown = tmp_path / "own.duckdb", "SELECT prediction FROM m_predict(t)"
+    with grouplearn.connect(path, progress=False) as made:
+        made.execute(
+            "CREATE TABLE t AS SELECT i % 3 AS k, sin(i) AS x, 1 + i % 4 AS e, i % 7 AS y FROM range(900) r(i)"
+        )
+    train = "TRAIN MODEL m USING gbdt PREDICT y FEATURES (x) FROM t GROUP BY k VALIDATE SAMPLE 20%"
+    options = "objective = 'poisson', num_iterations = 20, offset = ln(e)"
+    expected = answer(path, f"{train} WITH ({options})", shown)
+    answer(path, "DROP MODEL m")
+    dies(path, monkeypatch, f"{train} WITH ({options}, durable = true, operator = 'group_task_parallel')", units=1)
+    assert answer(path, "RESUME MODEL m", shown) == expected

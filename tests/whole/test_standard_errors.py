@@ -7,6 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import statsmodels.api as sm
+from helpers.dying_runs import answer, dies
 from statsmodels.tools.sm_exceptions import SpecificationWarning
 
 import grouplearn
@@ -290,3 +291,18 @@ def test_asking_for_errors_keeps_the_rows_of_a_stream(con, clustered):
         con.execute(f"TRAIN OR REPLACE MODEL m {rest.format('passing', options)}")
         found = con.execute("SELECT standard_error FROM m_weights ORDER BY ALL").fetchall()
         np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_a_run_that_died_is_resumed_with_its_clusters_and_offset(tmp_path, monkeypatch):
+    path, shown = tmp_path / "own.duckdb", "SELECT k, feature, weight, standard_error FROM m_weights ORDER BY ALL"
+    with grouplearn.connect(path, progress=False) as made:
+        made.execute(
+            "CREATE TABLE t AS SELECT i % 3 AS k, sin(i) AS x, 1 + i % 4 AS e, i % 20 AS c, i % 7 AS y FROM range(900) r(i)"
+        )
+    train = "TRAIN MODEL m USING poisson_regression PREDICT y FEATURES (x) FROM t GROUP BY k"
+    options = "l2 = 0, cluster = c, offset = ln(e)"
+    expected = answer(path, f"{train} WITH ({options})", shown)
+    answer(path, "DROP MODEL m")
+    dies(path, monkeypatch, f"{train} WITH ({options}, durable = true, operator = 'group_task_parallel')", units=1)
+    assert answer(path, "RESUME MODEL m", shown) == expected
+    assert all(row[3] for row in expected if row[1] == "x")
