@@ -91,4 +91,6 @@ def _what(missing: int, infinite: int) -> str:
 def _filled(entry: ItemColumn) -> str:
     """Return the feature that has a value in every row."""
     sql = entry.written.strip()
+    if encoder_of(entry.item).required:
+        return f"{entry.item.name} = coalesce(..., 0)"
     return f"impute({sql})" if entry.item.kind == "numeric" else f"coalesce({sql}, ...)"
