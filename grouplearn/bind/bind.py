@@ -27,6 +27,7 @@ from grouplearn.bind.learner_aliases import learner_meant
 from grouplearn.bind.objectives import BoundHyperparameters, implies_classes
 from grouplearn.bind.run import standard_errors
 from grouplearn.bind.run.options import bind_options
+from grouplearn.bind.run.pooling import pooled_items
 from grouplearn.bind.run.run_options import RunOptions
 from grouplearn.bind.sql import bounds as sql_bounds
 from grouplearn.bind.sql.checker import Column, SqlChecker
@@ -193,6 +194,7 @@ class _Binder:
         chosen.check_features(items)
         if estimation.offset is not None:
             chosen.check_offset()
+        items = pooled_items(self._checker, statement, self._learner, (configs, search), items)
         standard_errors.refuse_idle(
             self._checker, statement.options, self._learner, configs if search is None else None
         )

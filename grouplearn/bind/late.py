@@ -10,6 +10,7 @@ from grouplearn.bind.run.options import bind_hyperparameter
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.pooling import pools
 from grouplearn.messages import did_you_mean
 from grouplearn.parser.statements import AddTrial
 
@@ -39,5 +40,10 @@ def bind_late(checker: SqlChecker, statement: AddTrial, learner: Learner, config
         message = f"the trials of the model differ in {', '.join(differing)}, and the new one has no value of it"
         raise checker.error(message, statement.span, "Give it, too.")
     config = consistent(checker, statement, learner, {**configs[0], **given})
+    if pools(learner, config):
+        message = (
+            "the trials of the model shrink groups to what they have in common, which takes another pass over the rows"
+        )
+        raise checker.error(message, statement.span, "TRAIN OR REPLACE MODEL with OVER GRID trains several.")
     check_new(checker, statement, config, dict(enumerate(configs)))
     return config

@@ -107,7 +107,8 @@ class _StackTrainer:
 
     def _keeping(self, stack: PreparedStack) -> PreparedStack:
         """Return the stack, whose learner keeps the sums over its rows if they are wanted."""
-        kept = self.job.trainer.declaration.one_pass and self.job.state_bytes is not None and self.unit.is_final
+        wanted = self.job.state_bytes is not None and self.job.keeps_models(self.unit.fold)
+        kept = self.job.trainer.declaration.one_pass and wanted
         return replace(stack, train=replace(stack.train, keeps_sums=True)) if kept else stack
 
     def result(self, parts: Sequence[_Gathered], failed: Mapping[int, GroupFailed]) -> UnitResult:

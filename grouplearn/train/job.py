@@ -118,8 +118,8 @@ class Earlier:
     """What a group's model is refreshed with: its encoders, and what it goes on from, a ``state`` as a safetensors file, or the
     ``model`` itself.
 
-    Without either its rows train a model anew: one that has the same ``classes`` starts from the model ``before``, if its learner
-    can. One that goes on has the ``classes`` that it had.
+    Without encoders they are those of the job. Without a state and a model its rows train a model anew: one that has the same
+    ``classes`` starts from the model ``before``, if its learner can. One that goes on has the ``classes`` that it had.
     """
 
     fitted: tuple[FittedItem, ...]
@@ -136,6 +136,8 @@ class Earlier:
     def kept(self, number: int) -> FittedItem | None:
         """Return an item that stays as it was fitted; None for one that is fitted again, as its rows would know their own
         labels."""
+        if not self.fitted:
+            return None
         fitted = self.fitted[number]
         return fitted if self.goes_on or not encoder_of(fitted.item).learns_labels else None
 
@@ -150,8 +152,9 @@ class Job:
     those with a model in the way that ``continuation`` says. ``profiles``: what features are
     like in each group is kept, with ``quantiles`` also these. ``held_out`` are the columns of ``Dataset.codes`` that tell rows
     apart whose held-out predictions are kept, None if they are not. ``calibrate``: how probabilities are calibrated.
-    ``keeps_folds``: the models of folds are kept, too. ``errors`` says which standard errors models have, None if none.
-    ``offset``: the last item is one. ``cluster`` is the column of ``Dataset.codes`` with the clusters of standard errors.
+    ``keeps_folds``: the models of folds are kept, too, and their states. ``errors`` says which standard errors models have, None
+    if none. ``offset``: the last item is one. ``cluster`` is the column of ``Dataset.codes`` with the clusters of
+    standard errors.
     """
 
     learner: str

@@ -166,7 +166,7 @@ def pack_of(
         job.training.expired,
         metrics=job.measured,
         measures_training_rows=job.split.measures_training_rows(unit.fold),
-        state_bytes=job.state_bytes if unit.fold == FINAL else None,
+        state_bytes=job.state_bytes if job.keeps_models(unit.fold) else None,
         before=before,
         keeps_model=job.keeps_models(unit.fold),
         errors=job.errors if unit.fold == FINAL else None,

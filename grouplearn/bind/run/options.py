@@ -18,12 +18,14 @@ from grouplearn.bind.run.run_options import LEAST_PROFILED, RunOptions
 from grouplearn.bind.run.sizes import check_size
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.errors import BindError
+from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config, Value
 from grouplearn.learners.contract.hyperparameter_values import resolve
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.pooling import POOLING
 from grouplearn.learners.contract.refreshing import refresh_ways
 from grouplearn.learners.contract.standard_errors import KINDS
-from grouplearn.messages import did_you_mean
+from grouplearn.messages import Span, did_you_mean
 from grouplearn.models.calibration import KINDS as CALIBRATIONS
 from grouplearn.models.label import LABELS_OF_TASK
 from grouplearn.parser.statements import Name, Option, Sql
@@ -433,6 +435,8 @@ def check_parameter(checker: SqlChecker, learner: Learner, name: Name, also: tup
     reason = learner.declaration.refused.get(name.value.casefold())
     if reason:
         raise checker.error(f"{learner.declaration.name} takes no {name.value}: {reason}", name.span)
+    if name.value.casefold() == POOLING.name:
+        raise checker.error(*_no_pooling(learner, name))
     what = "option" if also else "hyperparameter"
     message = f'unknown {what} "{name.value}"\nHyperparameters of {learner.declaration.name}: {", ".join(parameters)}'
     if also:
@@ -441,6 +445,19 @@ def check_parameter(checker: SqlChecker, learner: Learner, name: Name, also: tup
     if name.value.casefold() == "threshold" and learner.declaration.classifies:
         hint = "Predictions take it: FROM m_predict(t, threshold := 0.3)."
     raise checker.error(message, name.span, hint)
+
+
+def _no_pooling(learner: Learner, name: Name) -> tuple[str, Span, str | None]:
+    """Return the error of a learner, or of a way of one, whose groups do not shrink."""
+    own = learner.declaration
+    having = [
+        each
+        for each in registry.names()
+        if any(own.name == POOLING.name for own in registry.learner(each).declaration.hyperparameters)
+    ]
+    solver = f" by solver '{own.solver}'" if own.name in having and not own.takes_series else ""
+    message = f"{own.name}{solver} has no pooling\nLearners that have: {', '.join(having)}"
+    return message, name.span, "Leave out solver." if solver else None
 
 
 def resolved(checker: SqlChecker, learner: Learner, name: Name, value: Any, fragment: Sql) -> Value:

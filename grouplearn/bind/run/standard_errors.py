@@ -13,6 +13,7 @@ from grouplearn.data.encoding import types
 from grouplearn.learners import registry
 from grouplearn.learners.contract.config import Config
 from grouplearn.learners.contract.learner import Learner
+from grouplearn.learners.contract.pooling import pools
 from grouplearn.learners.contract.standard_errors import ErrorOptions, HasStandardErrors
 from grouplearn.models.definition import KeyColumn
 from grouplearn.models.label import Label
@@ -65,6 +66,9 @@ def refuse_idle(
         hint = f"Leave out solver: the default of {name} has standard errors." if solver else None
         raise checker.error(message, span, hint)
     if configs is not None and not any(map(cast(HasStandardErrors, learner).is_estimate, configs)):
+        if any(pools(learner, config) for config in configs):
+            message = "only weights without a penalty have standard errors, and pooling = 'shrink' is one"
+            raise checker.error(message, span, "Leave out pooling.")
         message = "only weights without a penalty have standard errors, and in every configuration l1 or l2 is above 0"
         raise checker.error(message, span, "Add l2 = 0 to WITH.")
 

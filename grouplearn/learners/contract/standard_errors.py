@@ -21,7 +21,7 @@ ERRORS = "errors"
 #: Why a model has none, by number; 0 says that it has some, and those that are missing are of redundant features.
 REASONS = (
     "",
-    "penalised: l1 or l2 is above 0",
+    "penalised: l1 or l2 is above 0, or pooling shrinks it",
     "not converged",
     "no more rows than weights",
     "more than 256 feature columns",

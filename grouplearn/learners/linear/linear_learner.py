@@ -11,6 +11,7 @@ from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.learners.contract.config import Config, Hyperparameter, Value, solver_named
 from grouplearn.learners.contract.cost import Cost
 from grouplearn.learners.contract.learner import Declaration, Learner
+from grouplearn.learners.contract.pooling import pools
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import StackLearner
 from grouplearn.learners.contract.standard_errors import ErrorOptions, Estimated
@@ -67,6 +68,8 @@ class LinearLearner(Learner):
     default_epochs: ClassVar[int | None] = None
     #: Whether it solves every configuration from the same sums over the rows.
     one_pass: ClassVar[bool] = False
+    #: Its options that are not applied to finished sums, see ``Hyperparameter.late``.
+    early: ClassVar[frozenset[str]] = frozenset()
     #: Whether it finds the best weights of calibrated losses so exactly that these have standard errors.
     estimates: ClassVar[bool] = False
     #: The fields of a loss that must be true or present, and why a loss without them is refused.
@@ -120,7 +123,8 @@ class LinearLearner(Learner):
             )
         own_l2 = self.objective.l2
         for option in self.options:
-            yield replace(own_l2 if option.name == own_l2.name else option, late=self.one_pass)
+            late = self.one_pass and option.name not in self.early
+            yield replace(own_l2 if option.name == own_l2.name else option, late=late)
 
     def _documented(self, choice: Hyperparameter) -> str:
         """Return the text on a hyperparameter that chooses a loss."""
@@ -188,7 +192,9 @@ class LinearStackLearner(LinearLearner, StackLearner):
 
     def is_estimate(self, config: Config) -> bool:
         """Return whether the weights of a config are not penalised."""
-        return not any(config.get(each.name, each.default) for each in (linear_model.L1, self.objective.l2))
+        return not pools(self, config) and not any(
+            config.get(each.name, each.default) for each in (linear_model.L1, self.objective.l2)
+        )
 
     def error_sums(
         self, problem: Problem, configs: Sequence[Config], state: State, rows: Shard, options: ErrorOptions

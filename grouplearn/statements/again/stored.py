@@ -23,6 +23,7 @@ from grouplearn.data.frequency import Frequency
 from grouplearn.errors import Error, ParseError
 from grouplearn.extract.streams.keeping import files_of
 from grouplearn.learners import registry
+from grouplearn.learners.contract.pooling import pools
 from grouplearn.messages import Span
 from grouplearn.parser.parse import parse
 from grouplearn.parser.statements import Option, QualifiedName, TrainModel, sql_of
@@ -105,6 +106,9 @@ class StoredStatement:
         if bound.search is not None:
             message = f'the trials of model "{location.name}" were chosen in rounds, from how the others did'
             raise self.refusal(message, "TRAIN OR REPLACE MODEL searches anew.")
+        if any(pools(bound.learner, config) for config in bound.configs):
+            message = f'groups of model "{location.name}" shrink to what they have in common: one that changes changes the others'
+            raise self.refusal(message, "TRAIN OR REPLACE MODEL trains all of them.")
         given = {**given, "executor": self._executor(bound, given)}
         return replace(bound, options=bound.options.changed({"durable": False, **given, REPLAY.name: None}))
 

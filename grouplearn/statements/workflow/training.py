@@ -40,6 +40,7 @@ from grouplearn.statements.workflow.held_out import (
     units_of_folds,
 )
 from grouplearn.statements.workflow.manifest import Manifest
+from grouplearn.statements.workflow.pooling import Pooling
 from grouplearn.statements.workflow.scheduled import RunControls, Scheduled
 from grouplearn.statements.workflow.search_progress import later
 from grouplearn.statements.workflow.search_rounds import SearchWork, search
@@ -105,7 +106,8 @@ class Work:
     """The work of a TRAIN, RETRY or RESUME and how it is run: the units of a grid, or the ``rounds`` of a search.
 
     With ``refit``, the job on all rows, the best configuration of each group is trained once more by it. ``workers`` is the
-    number chosen; there may be fewer threads. ``spent`` is the number of seconds before it was interrupted.
+    number chosen; there may be fewer threads. ``spent`` is the number of seconds before it was interrupted. ``sets`` are the
+    keys of each level.
     """
 
     scheduled: Scheduled
@@ -116,6 +118,7 @@ class Work:
     rounds: SearchWork | None = None
     refit: Job | None = None
     spent: float = 0.0
+    sets: Sequence[Sequence[int]] = ((),)
 
 
 def begun(
@@ -140,7 +143,8 @@ def begun(
     planning.plan_ahead(physical, choice.operator, scheduled.workload.workers, cancelled)
     if refit is None and physical.bound.refit:
         refit = refitting.on_all_rows(job)
-    return Work(scheduled, job, tuple(physical.units), summary, choice.workers, refit=refit)
+    units, sets = tuple(physical.units), physical.bound.sets
+    return Work(scheduled, job, units, summary, choice.workers, refit=refit, sets=sets)
 
 
 def _until(job: Job, deadline: float) -> Job:
@@ -163,6 +167,7 @@ def resumed(manifest: Manifest, job: Job, scheduled: Scheduled, ledger: Ledger) 
         rounds,
         refit=refitting.on_all_rows(job) if manifest.definition.refit and not job.split.folds else None,
         spent=ledger.seconds,
+        sets=manifest.definition.sets,
     )
 
 
@@ -210,17 +215,23 @@ def _merged(
     searched = (
         job if work.refit is None else replace(job, state_bytes=None, errors=None)
     )  # the models are trained once more
-    results = _carry_out(work.scheduled, work.units, searched, watching, controls)
+    pooling = Pooling.of(job, work.sets, work.units)
+
+    def run(job: Job, units: tuple[Unit, ...]) -> tuple[UnitResult, ...]:
+        return _carry_out(work.scheduled, units, job, watching, controls)
+
+    def trained(job: Job, units: tuple[Unit, ...]) -> tuple[UnitResult, ...]:
+        return run(job, units) if pooling is None else pooling.run(run, job, units)
+
+    results = trained(searched, work.units)
     found, ended = merge(job, results), max((result.ended for result in results), default=0.0)
     if job.predicts_held_out and job.split.folds:
-        folds = units_of_folds(job, work.units, found)
-        again = _carry_out(work.scheduled, folds, of_folds(job), watching, controls)
+        again = trained(of_folds(job), units_of_folds(job, work.units, found))
         return found, (*results, *(later(result, ended) for result in again)), held_out_predictions(job, found, again)
     predicted = held_out_predictions(job, found)
     if work.refit is None:
         return found, results, predicted
-    units = refitting.units_of(work.units, found, spares=job.split.spares)
-    again = _carry_out(work.scheduled, units, work.refit, watching, controls)
+    again = trained(work.refit, refitting.units_of(work.units, found, spares=job.split.spares))
     models = merge(work.refit, again)
     every = (*results, *(later(result, ended) for result in again))
     return refitting.merged(found, models), every, predicted

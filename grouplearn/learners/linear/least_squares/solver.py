@@ -12,14 +12,16 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray, Matrix, Shard, Stack
 from grouplearn.kernels.linear import least_squares, sparse
-from grouplearn.learners.contract.config import Config, Hyperparameter
+from grouplearn.learners.contract.config import Config, Conflict, Hyperparameter
 from grouplearn.learners.contract.cost import Cost
+from grouplearn.learners.contract.pooling import POOLING, Prior
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.stacks import MomentsLearner, states_of
 from grouplearn.learners.linear import linear_model, offset
 from grouplearn.learners.linear.cost import MOMENTS
 from grouplearn.learners.linear.least_squares import categorical, factored, moments, sparse_moments
 from grouplearn.learners.linear.linear_learner import LinearStackLearner
+from grouplearn.learners.linear.pooling.priors import priors
 from grouplearn.learners.linear.solved import SolvedLinear
 from grouplearn.models.state import Artifact, State, Tensors
 
@@ -49,14 +51,42 @@ class LeastSquaresSolver(LinearStackLearner, MomentsLearner):
     solver: ClassVar[str] = "moments"
     summary: ClassVar[str] = " from one pass"
     one_pass: ClassVar[bool] = True
+    early: ClassVar[frozenset[str]] = frozenset({POOLING.name})
     options: ClassVar[tuple[Hyperparameter, ...]] = (
         linear_model.L1,
         linear_model.RIDGE_L2,
         TOLERANCE,
         linear_model.FIT_INTERCEPT,
+        POOLING,
     )
     usual_cost: ClassVar[Cost] = MOMENTS
     needs: ClassVar[Mapping[str, str]] = MappingProxyType({"is_quadratic": "least squares need a quadratic loss"})
+
+    def pools(self, config: Config) -> bool:
+        """Return whether the models of a config shrink."""
+        return config.get(POOLING.name) == "shrink"
+
+    def priors(
+        self, config: Config, states: Sequence[bytes], rows: FloatArray, parents: npt.NDArray[np.intp]
+    ) -> list[Prior]:
+        """Return what each group begins with; see ``contract.pooling``."""
+        return priors(states, rows, parents, bool(config[linear_model.FIT_INTERCEPT.name]))
+
+    def conflict(self, config: Config) -> Conflict | None:
+        """Return that weights shrink to 0 or to those of other groups, not to both."""
+        penalty = next((each.name for each in (linear_model.L1, linear_model.RIDGE_L2) if config[each.name]), None)
+        if penalty is None or not self.pools(config):
+            return None
+        message = f"pooling = 'shrink' is a penalty of its own, and {penalty} is above 0"
+        return Conflict(message, (penalty, POOLING.name))
+
+    def explained(self, configs: Sequence[Config]) -> list[str]:
+        """Return the line of EXPLAIN on configs that shrink."""
+        number = sum(map(self.pools, configs))
+        if not number:
+            return []
+        which = "" if number == len(configs) else f"{number} of {len(configs)} configurations: "
+        return [f"{which}groups shrink to what those of their parent have in common, after a pass that finds it"]
 
     def init(self, problem: Problem, configs: Sequence[Config]) -> State:
         """Return zero weights and an unknown loss."""
@@ -85,6 +115,10 @@ class LeastSquaresSolver(LinearStackLearner, MomentsLearner):
 
     def merge(self, left: Tensors, right: Tensors) -> Tensors:
         """Return the moments of both."""
+        if sparse_moments.is_sparse(left) != sparse_moments.is_sparse(right):  # a prior is dense
+            left, right = (
+                sparse_moments.dense(each) if sparse_moments.is_sparse(each) else each for each in (left, right)
+            )
         if sparse_moments.is_sparse(left):
             return sparse_moments.merged(left, right)
         return factored.merged(moments.merge_moments(left, right), left, right)

@@ -13,6 +13,7 @@ from grouplearn.learners.contract.config import SOLVER, Config, Conflict, Value
 from grouplearn.learners.contract.control import Gang, Stop
 from grouplearn.learners.contract.learner import Declaration, Learner
 from grouplearn.learners.contract.optional import HasObjectives, RefusesConfigs, predicting
+from grouplearn.learners.contract.pooling import POOLING
 from grouplearn.learners.contract.problem import Problem
 from grouplearn.learners.contract.ways import AlgebraicLearner, SamplingLearner, SequentialLearner
 from grouplearn.learners.series.batch import FittedSeries
@@ -45,7 +46,8 @@ class Lagged(PanelLearner):
     def __init__(self, base: Learner) -> None:
         own = base.declaration
         self.base = base
-        self._of_base = [each for each in own.hyperparameters if each.name != SOLVER]
+        # Its groups are not those of the base learner's rows.
+        self._of_base = [each for each in own.hyperparameters if each.name not in (SOLVER, POOLING.name)]
         self.declaration = Declaration(
             name=own.name,
             summary=f"{own.name} over earlier values and features known ahead",
