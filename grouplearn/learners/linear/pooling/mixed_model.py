@@ -16,12 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
+from grouplearn.kernels.algebra import logarithm as logarithm_of
 from grouplearn.kernels.algebra import product
 from grouplearn.learners.linear.pooling.siblings import Siblings, among, inverse_and_logarithm
 from grouplearn.models.state import Tensors
 
 #: Steps that are remembered, most steps, most halvings of one, and the gain of a step from which on no more are taken.
-_MEMORY, _STEPS, _HALVINGS, _GAIN = 12, 500, 40, 1e-11
+_MEMORY, _STEPS, _HALVINGS, _GAIN = 12, 500, 40, 1e-9
 #: What Ψ is at least, as a share of what one group of average size tells: its inverse must exist.
 _LEAST = 1e-6
 
@@ -74,7 +75,7 @@ def _deviance(own: Siblings, factor: FloatArray) -> _Fit:
     rest = rest / np.sqrt(variance)[own.of][:, None]
     by_mean = product(product(told, covariance[own.of]), told)
     slope = own.sums(told - by_mean - rest[:, :, None] * rest[:, None, :])
-    deviance = freedom * np.log(squares / own.sums(own.squares)) + own.sums(logarithm) + of_mean
+    deviance = freedom * logarithm_of(squares / own.sums(own.squares)) + own.sums(logarithm) + of_mean
     return _Fit(deviance, 2.0 * product(slope, factor), mean, variance)
 
 

@@ -25,7 +25,7 @@ _FEWEST, _PER_WEIGHT, _WIDEST = 3, 3, 256
 #: Numbers of matrices that are worked on at a time.
 _AT_A_TIME = 4_000_000
 #: What a model explains of all but this share of the label leaves nothing to estimate.
-_NOTHING_LEFT = 1e-20
+_NOTHING_LEFT = 1e-12
 _NAMES = ("total", "mean", "target_mean", "square", "cross", "target_gram", "gram")
 
 FEW = f"not shrunk: fewer than {_FEWEST} groups share its parent"

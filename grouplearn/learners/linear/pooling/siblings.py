@@ -8,12 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
+from grouplearn.kernels import algebra as kernel
 from grouplearn.kernels.algebra import product
 from grouplearn.learners.linear.errors.covariance import inverse_of
 from grouplearn.models.state import Tensors
 
 #: A column is redundant among the groups of a parent if others explain all but this share of its variance.
 _REDUNDANT = 1e-9
+#: Matrices with so many columns are inverted column by column.
+_SWEPT = 8
+#: Least pivot: rounding may leave none.
+_TINY = 1e-300
 
 
 class Units(NamedTuple):
@@ -122,12 +127,29 @@ def among(matrices: FloatArray, chosen: npt.NDArray[np.bool_]) -> FloatArray:
 def inverse_and_logarithm(matrices: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the inverses (M, m, m) of positive definite matrices, and the logarithms (M,) of their determinants.
 
-    By the sweep operator (Goodnight 1979), in an order that does not depend on what else is there.
+    [[A, B], [B', C]] has the inverse of its Schur complement C − B'A⁻¹B in the lower right corner.
     """
+    m = matrices.shape[-1]
+    if m <= _SWEPT:
+        return _swept(matrices)
+    half = m // 2
+    first, logarithm = inverse_and_logarithm(matrices[:, :half, :half])
+    across = product(first, matrices[:, :half, half:])
+    last, beyond = inverse_and_logarithm(matrices[:, half:, half:] - product(matrices[:, half:, :half], across))
+    beside = product(across, last)
+    found = np.empty(matrices.shape)
+    found[:, :half, :half] = first + product(beside, across.swapaxes(1, 2))
+    found[:, :half, half:], found[:, half:, :half] = -beside, -beside.swapaxes(1, 2)
+    found[:, half:, half:] = last
+    return found, logarithm + beyond
+
+
+def _swept(matrices: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the same for small matrices, by the sweep operator (Goodnight 1979)."""
     r, logarithm = np.array(matrices), np.zeros(len(matrices))
     for k in range(r.shape[-1]):
-        pivot = np.maximum(r[:, k, k], 1e-300)
-        logarithm += np.log(pivot)
+        pivot = np.maximum(r[:, k, k], _TINY)
+        logarithm += kernel.logarithm(pivot)
         row, column = r[:, k, :] / pivot[:, None], r[:, :, k].copy()
         r -= column[:, :, None] * row[:, None, :]
         r[:, k, :], r[:, :, k] = row, -column / pivot[:, None]
