@@ -94,7 +94,7 @@ COMMENT ON COLUMN grouplearn.history.n_rows IS 'Rows of all groups of a level.';
 COMMENT ON COLUMN grouplearn.history.rows_added IS 'Rows that REFRESH found beside those of the version before; NULL for others.';
 COMMENT ON COLUMN grouplearn.history.groups_new IS 'Groups with a model that is not made from an earlier one: all that trained, after TRAIN.';
 COMMENT ON COLUMN grouplearn.history.groups_updated IS 'Groups with a model that REFRESH trained further.';
-COMMENT ON COLUMN grouplearn.history.groups_unchanged IS 'Groups with the model of the version before, as their rows are the same.';
+COMMENT ON COLUMN grouplearn.history.groups_unchanged IS 'Groups with the model of the version before, as their rows are the same, or as ON WORSE KEEP has kept it.';
 COMMENT ON COLUMN grouplearn.history.groups_failed IS 'Groups without a model.';
 COMMENT ON COLUMN grouplearn.history.groups_kept IS 'Groups that failed and kept their earlier model.';
 COMMENT ON COLUMN grouplearn.history.metric IS 'The metric that is optimized.';

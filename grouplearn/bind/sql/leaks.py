@@ -29,9 +29,9 @@ class LabelLeaks:
             return
         if self._replay.meaning(argument) == self._meaning:
             hint = "A model would learn to copy it. Leave it out; FEATURES (*) does so by itself."
-            raise self._checker.error("this feature is the label", argument.span, hint)
+            raise self._checker.error("this is the label", argument.span, hint)
         text = sqltext.folded(argument.text)
         mentioned = self._columns and all(name.replace('"', '""') in text for name in self._columns)
         if mentioned and self._replay.computes(argument, self._label):
             hint = "A model would learn to compute it back, and rows to predict have no label. Leave it out."
-            raise self._checker.error("this feature is computed from the label", argument.span, hint)
+            raise self._checker.error("this is computed from the label", argument.span, hint)
