@@ -143,6 +143,27 @@ class Category(Encoder):
         """Find the categories."""
         return FittedItem(item, categories=seen(values, dictionary))
 
+    def _positions(self, fitted: FittedItem, columns: Columns) -> Callable[[Columns], PlaceArray]:
+        found, column = places(fitted, columns.dictionary(fitted.item), self.rest(fitted.item)), fitted.item.column
+        return lambda rows: found[rows.codes[:, column]]
+
+    def _onnx_places(self, graph: OnnxGraph, fitted: FittedItem) -> str:
+        """Return the 0-based places of categories (int64), -1 for unknown ones, unless one stands for these."""
+        numbers = {text: place for place, text in enumerate(fitted.categories)} or {"": -1}
+        rest = numbers.get(self.rest(fitted.item) or "", -1) if fitted.categories else -1
+        if not names_null(fitted.item):
+            numbers.setdefault(NULL, -1)
+        options: dict[str, Any] = {
+            "keys_strings": list(numbers),
+            "values_int64s": list(numbers.values()),
+            "default_int64": rest,
+        }
+        return graph.add("LabelEncoder", graph.input(fitted.item.name, "STRING"), domain="ai.onnx.ml", **options)
+
+
+class PlacedCategory(Category):
+    """A category whose columns follow from its place among those of the group."""
+
     def fit_groups(
         self, item: Item, values: npt.NDArray[Any], dictionary: Sequence[str], rows: GroupRows
     ) -> FittedGroups | None:
@@ -162,23 +183,6 @@ class Category(Encoder):
         """Return a function that looks up places."""
         positions = self._positions(fitted, columns)
         return lambda rows: self._piece(positions(rows))
-
-    def _positions(self, fitted: FittedItem, columns: Columns) -> Callable[[Columns], PlaceArray]:
-        found, column = places(fitted, columns.dictionary(fitted.item), self.rest(fitted.item)), fitted.item.column
-        return lambda rows: found[rows.codes[:, column]]
-
-    def _onnx_places(self, graph: OnnxGraph, fitted: FittedItem) -> str:
-        """Return the 0-based places of categories (int64), -1 for unknown ones, unless one stands for these."""
-        numbers = {text: place for place, text in enumerate(fitted.categories)} or {"": -1}
-        rest = numbers.get(self.rest(fitted.item) or "", -1) if fitted.categories else -1
-        if not names_null(fitted.item):
-            numbers.setdefault(NULL, -1)
-        options: dict[str, Any] = {
-            "keys_strings": list(numbers),
-            "values_int64s": list(numbers.values()),
-            "default_int64": rest,
-        }
-        return graph.add("LabelEncoder", graph.input(fitted.item.name, "STRING"), domain="ai.onnx.ml", **options)
 
 
 def indicators(graph: OnnxGraph, place: str, numbers: IntArray) -> str:

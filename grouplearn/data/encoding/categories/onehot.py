@@ -12,7 +12,7 @@ from grouplearn.data.encoding.categories.category import (
     MIN_COUNT,
     NULL_OPTION,
     OTHER,
-    Category,
+    PlacedCategory,
     frequent,
     indicators,
     marked,
@@ -24,7 +24,7 @@ from grouplearn.data.encoding.encoder_calls import SCOPE, EncoderCall
 from grouplearn.data.encoding.wide import WideCategories
 
 
-class OneHot(Category):
+class OneHot(PlacedCategory):
     """A column for each category, 1 where a row has it.
 
     Without options NULL and unknown texts are all zeros. With ``null`` NULL is a category as any other. With ``min_count``

@@ -6,13 +6,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from grouplearn.data.encoding.categories.category import Category
+from grouplearn.data.encoding.categories.category import PlacedCategory
 from grouplearn.data.encoding.columns import Numbers, PlaceArray
 from grouplearn.data.encoding.encoder import FittedItem, OnnxGraph, Role
 from grouplearn.data.encoding.encoder_calls import EncoderCall
 
 
-class Ordinal(Category):
+class Ordinal(PlacedCategory):
     """The rank of a category in the order of texts."""
 
     name: ClassVar[str] = "ordinal"

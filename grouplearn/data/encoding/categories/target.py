@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from grouplearn.data.dataset import FloatArray, Item
 from grouplearn.data.encoding.categories.category import Category, GroupPlaces, marked
-from grouplearn.data.encoding.columns import Columns, IntArray, Numbers, PlaceArray, Reading, SqlColumn
+from grouplearn.data.encoding.columns import Columns, IntArray, Numbers, Reading, SqlColumn
 from grouplearn.data.encoding.encoder import (
     FittedGroups,
     FittedItem,
@@ -115,9 +115,6 @@ class Target(Category):
         by_others = np.frombuffer(fitted.by_others).reshape(-1, FOLDS) if fitted.by_others else None
         means, positions = _Means(encodings(fitted), by_others), self._positions(fitted, columns)
         return lambda rows: means.piece(positions(rows), rows.place)
-
-    def _piece(self, places: PlaceArray) -> Numbers:
-        raise NotImplementedError("places alone have no means")
 
     def onnx(self, graph: OnnxGraph, fitted: FittedItem, finite: bool) -> list[str]:  # noqa: ARG002
         """Add a STRING input, ``(null)`` for NULL."""
