@@ -17,12 +17,11 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels.algebra import logarithm as logarithm_of
-from grouplearn.kernels.algebra import product
-from grouplearn.learners.linear.pooling.siblings import Siblings, among, inverse_and_logarithm
+from grouplearn.learners.linear.pooling.siblings import Siblings, among, inverse_and_logarithm, product
 from grouplearn.models.state import Tensors
 
 #: Steps that are remembered, most steps, most halvings of one, and the gain of a step from which on no more are taken.
-_MEMORY, _STEPS, _HALVINGS, _GAIN = 12, 500, 40, 1e-9
+_MEMORY, _STEPS, _HALVINGS, _GAIN = 12, 500, 40, 1e-7
 #: What Ψ is at least, as a share of what one group of average size tells: its inverse must exist.
 _LEAST = 1e-6
 

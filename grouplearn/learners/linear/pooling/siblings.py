@@ -9,13 +9,12 @@ import numpy.typing as npt
 
 from grouplearn.data.shard import FloatArray
 from grouplearn.kernels import algebra as kernel
-from grouplearn.kernels.algebra import product
 from grouplearn.learners.linear.errors.covariance import inverse_of
 from grouplearn.models.state import Tensors
 
 #: A column is redundant among the groups of a parent if others explain all but this share of its variance.
 _REDUNDANT = 1e-9
-#: Matrices with so many columns are inverted column by column.
+#: Matrices with so many columns are inverted, and multiplied, column by column.
 _SWEPT = 8
 #: Least pivot: rounding may leave none.
 _TINY = 1e-300
@@ -155,6 +154,17 @@ def _swept(matrices: FloatArray) -> tuple[FloatArray, FloatArray]:
         r[:, k, :], r[:, :, k] = row, -column / pivot[:, None]
         r[:, k, k] = 1.0 / pivot
     return r, logarithm
+
+
+def product(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Return A·B (M, n, k) of many matrices; a kernel for each small one would take longer than its arithmetic."""
+    size = left.shape[-1]
+    if not 0 < size <= _SWEPT:
+        return kernel.product(left, right)
+    found = left[:, :, 0, None] * right[:, 0, None, :]
+    for column in range(1, size):
+        found += left[:, :, column, None] * right[:, column, None, :]
+    return np.asarray(found)
 
 
 def _times(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
