@@ -12,6 +12,7 @@ from grouplearn.catalog.poor_fits import constant_models, poor_fits
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.catalog.schema import table
 from grouplearn.learners import registry
+from grouplearn.learners.contract.pooling import pools
 from grouplearn.learners.series import methods
 from grouplearn.models.calibration import FEWEST
 from grouplearn.sqltext import literal
@@ -200,7 +201,18 @@ def _few_rows(definition: ModelDefinition) -> str:
     having = literal(f": HAVING count(*) >= {FEW_ROWS} leaves such groups out")
     leaves_out = f"any_value(g.n_rows) < {FEW_ROWS}" if definition.keys else "false"
     told = f"concat({rows}, if({leaves_out}, {having}, ', too few to rely on'))"
-    return f"CASE WHEN {_HAS_MODEL} AND {counted} < {FEW_ROWS} THEN {told} END"
+    return f"CASE WHEN {_HAS_MODEL} AND {counted} < {FEW_ROWS}{_alone(definition)} THEN {told} END"
+
+
+def _alone(definition: ModelDefinition) -> str:
+    """Return a further condition: the best trial of a group has not learned from other groups, unless it says that it could
+    not."""
+    if not registry.is_known(definition.learner):
+        return ""
+    learner = registry.way(definition.learner, definition.configs)
+    shrinking = [number for number, config in enumerate(definition.configs) if pools(learner, config)]
+    learned = f"is_best AND error IS NULL AND config IN {(*shrinking, -1)}"
+    return f" AND count(*) FILTER ({learned}) = 0" if shrinking else ""
 
 
 def _limited(definition: ModelDefinition) -> str:

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
+from helpers.dying_runs import answer, dies
 from statsmodels.regression.mixed_linear_model import MixedLMParams
 
 import grouplearn
@@ -165,3 +166,52 @@ def test_explain_and_describe_say_it(con):
     before = con.execute("FROM m_weights").df()
     con.execute(described["statement"].replace("TRAIN", "TRAIN OR REPLACE"))
     pd.testing.assert_frame_equal(con.execute("FROM m_weights").df(), before)
+
+
+GRID = "GROUP BY ROLLUP (r, g) OVER GRID (pooling IN ('none', 'shrink')) VALIDATE FOLDS 3"
+STATEMENT = f"TRAIN OR REPLACE MODEL m USING linear_regression PREDICT y FEATURES (zscore(a), b) FROM rows {GRID}"
+SHOWN = "SELECT * EXCLUDE (seconds) FROM m ORDER BY ALL"
+
+
+def test_the_same_on_ray(con):
+    con.execute(STATEMENT)
+    expected = con.execute(SHOWN).df(), con.execute("FROM m_weights").df()
+    con.execute(f"{STATEMENT} WITH (executor = 'ray', workers = 2)")
+    for found, known in zip((con.execute(SHOWN).df(), con.execute("FROM m_weights").df()), expected, strict=True):
+        pd.testing.assert_frame_equal(found, known, check_exact=True)
+
+
+@pytest.mark.parametrize("units", [1, 3, 6])
+def test_a_killed_run_goes_on(tmp_path, monkeypatch, units):
+    path = tmp_path / "d.duckdb"
+    with grouplearn.connect(path, progress=False) as connection:
+        connection.register("given", made(40, regions=2))
+        connection.execute("CREATE TABLE rows AS FROM given")
+        connection.execute(STATEMENT)
+        expected = connection.execute(SHOWN).fetchall()
+        connection.execute("DROP MODEL m")
+    durable = f"{STATEMENT} WITH (durable = true, operator = 'group_task_parallel')"
+    dies(path, monkeypatch, durable, units)
+    answer(path, "RESUME MODEL m")
+    assert answer(path, SHOWN) == expected
+
+
+def test_failed_groups_are_not_trained_alone(con, rows):
+    con.register("partly", pd.concat([rows, rows[:3].assign(g=99, a=np.nan)]))
+    train(con, source="partly")
+    assert con.execute("SELECT g FROM m WHERE status = 'failed'").fetchall() == [(99,)]
+    with pytest.raises(grouplearn.BindError, match="shrink to what they have in common"):
+        con.execute("RETRY FAILED MODEL m")
+
+
+def test_rows_of_a_stream_are_kept(con, rows):
+    train(con)
+    expected = table(con)
+    stream = (rows[rows.g % 3 == part] for part in range(3))  # noqa: F841  (FROM stream)
+
+    best = con.execute(
+        "TRAIN OR REPLACE MODEL m USING linear_regression PREDICT y FEATURES (a, b) FROM stream GROUP BY g VALIDATE NONE"
+        " WITH (pooling = 'shrink')"
+    ).df()
+    assert "groups shrink to what they have in common" in str(best.note.dropna().tolist())
+    np.testing.assert_allclose(table(con), expected, rtol=1e-6)

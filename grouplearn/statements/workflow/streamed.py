@@ -27,6 +27,7 @@ from grouplearn.extract.streams.keeping import OneTimeSources, stood_in
 from grouplearn.extract.streams.stream import Stream
 from grouplearn.failures import StatementInterrupted
 from grouplearn.learners.contract.control import Interrupted
+from grouplearn.learners.contract.pooling import pools
 from grouplearn.parser.statements import TrainModel, sql_of
 from grouplearn.plan import calibration
 from grouplearn.plan.physical import PhysicalPlan, plan
@@ -126,6 +127,7 @@ def why_kept(bound: BoundTrain) -> str | None:
         (bound.series is not None, "series are put in order"),
         (bound.holdout.kind not in ("none", "where", "sample"), "VALIDATE trains several times"),
         (len(bound.sets) > 1, "there are several levels of groups"),
+        (any(pools(bound.learner, config) for config in bound.configs), "groups shrink to what they have in common"),
         (bound.statement.having is not None, "HAVING looks at whole groups"),
         (bound.search is not None or options.training.within is not None, "a search trains several times"),
         (options.training.early_stopping is not None, "early_stopping looks at rows after each epoch"),
