@@ -3,7 +3,8 @@
 ``sigmoid`` is 1 / (1 + exp(a·s + b)) of the log-odds s = ln(p / (1 - p)), where a and b minimise the log loss towards Platt's
 targets (n₁ + 1) / (n₁ + 2) and 1 / (n₀ + 2) of n₁ rows of the second class and n₀ of the first (Platt 1999; Lin, Lin, Weng 2007).
 ``isotonic`` is the non-decreasing function of p with the least squared error (pool adjacent violators), with straight lines
-between the probabilities of rows, and constant beyond them. scikit-learn's ``CalibratedClassifierCV`` fits the same.
+between the probabilities of rows, and constant beyond them. A row counts as much as its weight, also in n₀ and n₁, as in
+scikit-learn's ``CalibratedClassifierCV``.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ _MOST_ODDS = 36.0
 _STEPS, _CONVERGED = 100, 1e-12
 
 
-def fitted(kind: str, p: FloatArray, is_second: npt.NDArray[np.bool_]) -> Calibration | None:
-    """Return the calibration of rows (n,) with probabilities ``p``; None of too few rows, or of one class."""
+def fitted(kind: str, p: FloatArray, is_second: npt.NDArray[np.bool_], weight: FloatArray) -> Calibration | None:
+    """Return the calibration of rows (n,) with probabilities ``p`` and a ``weight``; None of too few rows, or of one class."""
     known = np.isfinite(p)
-    p, is_second = p[known], is_second[known]
+    p, is_second, weight = p[known], is_second[known], weight[known]
     if p.size < FEWEST or is_second.all() or not is_second.any():
         return None
-    return _isotonic(p, is_second) if kind == "isotonic" else _sigmoid(log_odds(p), is_second)
+    return _isotonic(p, is_second, weight) if kind == "isotonic" else _sigmoid(log_odds(p), is_second, weight)
 
 
 def log_odds(p: FloatArray) -> FloatArray:
@@ -63,13 +64,14 @@ def _logistic(s: FloatArray) -> FloatArray:
         return np.asarray(1 / (1 + np.exp(-s)))
 
 
-def _isotonic(p: FloatArray, is_second: npt.NDArray[np.bool_]) -> Calibration:
+def _isotonic(p: FloatArray, is_second: npt.NDArray[np.bool_], weight: FloatArray) -> Calibration:
     x, place = np.unique(p, return_inverse=True)
-    weight = np.bincount(place).astype(np.float64)
+    second = np.bincount(place, weight * is_second)
+    weight = np.bincount(place, weight)
     means: list[float] = []
     weights: list[float] = []
     counts: list[int] = []
-    for mean, own in zip((np.bincount(place, is_second) / weight).tolist(), weight.tolist(), strict=True):
+    for mean, own in zip((second / weight).tolist(), weight.tolist(), strict=True):
         count = 1
         while means and means[-1] >= mean:
             before = weights.pop()
@@ -84,22 +86,21 @@ def _isotonic(p: FloatArray, is_second: npt.NDArray[np.bool_]) -> Calibration:
     return tuple(x[kept].tolist()), tuple(y[kept].tolist())
 
 
-def _sigmoid(s: FloatArray, is_second: npt.NDArray[np.bool_]) -> Calibration:
+def _sigmoid(s: FloatArray, is_second: npt.NDArray[np.bool_], weight: FloatArray) -> Calibration:
     """Minimise by Newton's method, with halved steps."""
-    second = float(np.count_nonzero(is_second))
-    first = s.size - second
+    second, first = float(weight[is_second].sum()), float(weight[~is_second].sum())
     target = np.where(is_second, (second + 1) / (second + 2), 1 / (first + 2))
     x = np.column_stack([s, np.ones_like(s)])
     w = np.array([0.0, np.log((second + 1) / (first + 1))])  # 1 / (1 + exp(-x·w)), so that a and b are -w
 
     def loss(at: FloatArray) -> float:
         z = x @ at
-        return float(np.sum(np.logaddexp(0, z) - target * z))
+        return float(weight @ (np.logaddexp(0, z) - target * z))
 
     for _ in range(_STEPS):
         q = _logistic(x @ w)
-        gradient = x.T @ (q - target)
-        curvature = (x.T * np.maximum(q * (1 - q), 1e-12)) @ x + 1e-12 * np.eye(2)
+        gradient = x.T @ (weight * (q - target))
+        curvature = (x.T * (weight * np.maximum(q * (1 - q), 1e-12))) @ x + 1e-12 * np.eye(2)
         step = np.linalg.solve(curvature, gradient)
         size, before = 1.0, loss(w)
         while loss(w - size * step) > before and size > 1e-10:

@@ -14,10 +14,10 @@ import grouplearn
 from grouplearn.models.calibration import KINDS, calibrated, fitted, log_odds
 
 
-def theirs(kind: str, p: np.ndarray, y: np.ndarray, at: np.ndarray) -> Any:
+def theirs(kind: str, p: np.ndarray, y: np.ndarray, at: np.ndarray, weight: np.ndarray | None = None) -> Any:
     if kind == "isotonic":
-        return IsotonicRegression(out_of_bounds="clip").fit(p, y).predict(at)
-    return _SigmoidCalibration().fit(log_odds(p), y).predict(log_odds(at))
+        return IsotonicRegression(out_of_bounds="clip").fit(p, y, weight).predict(at)
+    return _SigmoidCalibration().fit(log_odds(p), y, weight).predict(log_odds(at))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -29,18 +29,40 @@ def test_a_calibration_is_that_of_scikit_learn(kind: str, digits: int) -> None:
             s = scale * rng.normal(size=n)
             y = rng.random(n) < 1 / (1 + np.exp(-0.7 * s - 0.4))
             y[:2] = True, False
-            p, at = np.round(1 / (1 + np.exp(-s)), digits), rng.random(300)
-            found = fitted(kind, p, y)
+            p, at, weight = (
+                np.round(1 / (1 + np.exp(-s)), digits),
+                rng.random(300),
+                np.where(y, 1.0, 1 + 9 * rng.random(n)),
+            )
+            found = fitted(kind, p, y, weight)
             assert found is not None
-            np.testing.assert_allclose(calibrated(kind, found, at), theirs(kind, p, y, at), atol=2e-6)
+            np.testing.assert_allclose(calibrated(kind, found, at), theirs(kind, p, y, at, weight), atol=2e-6)
 
 
 def test_too_few_rows_or_one_class_have_no_calibration() -> None:
-    p = np.linspace(0.1, 0.9, 20)
+    p, weight = np.linspace(0.1, 0.9, 20), np.ones(20)
     for kind in KINDS:
-        assert fitted(kind, p[:9], p[:9] > 0.3) is None
-        assert fitted(kind, p, np.ones(20, np.bool_)) is None
-        assert fitted(kind, p, np.zeros(20, np.bool_)) is None
+        assert fitted(kind, p[:9], p[:9] > 0.3, weight[:9]) is None
+        assert fitted(kind, p, np.ones(20, np.bool_), weight) is None
+        assert fitted(kind, p, np.zeros(20, np.bool_), weight) is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_count_as_much_as_their_weight(kind: str) -> None:
+    """Of the rows of one class a tenth is there, each for ten."""
+    rng = np.random.default_rng(5)
+    n = 4000
+    x = rng.normal(size=n)
+    y = rng.random(n) < 1 / (1 + np.exp(2 - x))
+    with grouplearn.connect(progress=False) as con:
+        con.register("every", pa.table({"id": np.arange(n), "x": x, "y": y, "w": np.where(y, 1.0, 10.0)}))
+        con.execute("CREATE TABLE t AS FROM every WHERE y OR id % 10 = 0")
+        con.execute(
+            "TRAIN MODEL m USING logistic_regression PREDICT y FEATURES (x) FROM t VALIDATE FOLDS 3"
+            f" WITH (weight = w, calibrate = '{kind}')"
+        )
+        (found,) = con.execute("SELECT avg(probability) FROM m_predict(every)").fetchone()
+    assert abs(found - y.mean()) < 0.02
 
 
 LEARNERS = [

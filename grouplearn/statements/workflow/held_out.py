@@ -68,10 +68,10 @@ def held_out_predictions(job: Job, found: Outcome, folds: Sequence[UnitResult] |
         return HeldOutPredictions()
     predicted = list(_predicted(job, _of_best(found) if folds is None else _of_folds(job, folds)))
     rows = None if job.held_out is None else held_out_rows(job, predicted)
-    return HeldOutPredictions(rows, _calibrations(job.calibrate, predicted) if job.calibrate else {})
+    return HeldOutPredictions(rows, _calibrations(job, job.calibrate, predicted) if job.calibrate else {})
 
 
-def _calibrations(kind: str, predicted: Sequence[Predicted]) -> dict[int, Calibration]:
+def _calibrations(job: Job, kind: str, predicted: Sequence[Predicted]) -> dict[int, Calibration]:
     """Return the calibration of each group that has enough rows, of all folds together."""
     by_group: dict[int, list[Predicted]] = {}
     for each in predicted:
@@ -79,9 +79,11 @@ def _calibrations(kind: str, predicted: Sequence[Predicted]) -> dict[int, Calibr
     found = {}
     for group, parts in with_checks(list(by_group.items())):
         p, labels = (
-            np.concatenate([*each]) for each in zip(*((part.outputs[:, 1], part.labels) for part in parts), strict=True)
+            np.concatenate([part.outputs[:, 1] for part in parts]),
+            np.concatenate([part.labels for part in parts]),
         )
-        calibration = fitted(kind, p, labels == 1)
+        weight = job.dataset.weight[np.concatenate([part.numbers for part in parts])]
+        calibration = fitted(kind, p, labels == 1, weight)
         if calibration is not None:
             found[group] = calibration
     return found
