@@ -116,10 +116,15 @@ class RowsToRefresh:
         return anew and isinstance(learner, StartsWarm) and learner.starts_warm(configs)
 
     def refuse_unable(self) -> None:
-        """Raise if there are new rows, and the learner does not go on from these alone."""
-        if not self.has_new_rows or self.source is not None:
-            return
+        """Raise if there are new rows, and the models cannot go on from these alone."""
         known = self.model.definition
+        if not self.has_new_rows:
+            return
+        if known.calibrate is not None:
+            message = "the probabilities are calibrated on held-out rows, and those of a model that goes on are others"
+            raise self.stored.refusal(message, "REFRESH MODEL without FROM and SINCE reads all rows, and calibrates anew.")
+        if self.source is not None:
+            return
         message = (
             f"{known.shown_learner} does not go on from new rows alone: it is trained again on all rows of a group"
         )
