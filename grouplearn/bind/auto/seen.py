@@ -8,7 +8,14 @@ from typing import Any
 
 from grouplearn import sqltext
 from grouplearn.bind.bound import BoundTarget
-from grouplearn.bind.clauses.feature_advice import TextContents, as_written, date_written, number_written, text_contents
+from grouplearn.bind.clauses.feature_advice import (
+    TextContents,
+    as_written,
+    date_written,
+    decimal_comma_written,
+    number_written,
+    text_contents,
+)
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.encoding import types
 from grouplearn.parser.statements import Sql
@@ -160,6 +167,8 @@ def _meant(column: SeenColumn, contents: TextContents) -> SeenColumn:
     if contents.kind == "numbers with points":
         written = f"replace({text}, '.', '')"
         meant = "numbers with a point after each thousand"
+    elif contents.kind == "numbers with a decimal comma":
+        written, meant = decimal_comma_written(text), "numbers with a decimal comma"
     else:
         written = number_written(text) if contents.kind == "numbers as people write them" else text
         meant = "numbers"

@@ -26,8 +26,9 @@ _LOOKED_AT, _MOSTLY = 100_000, 0.9
 _DESCRIBED = 20
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*", re.IGNORECASE)
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
-#: Numbers with a comma after each thousand, with or without a percent sign.
-_NUMBER = r"[-+]?([0-9]+|[0-9]{1,3}(,[0-9]{3})+)(\.[0-9]*)?%?"
+#: Numbers with a comma after each thousand, and with a decimal comma, with or without a percent sign.
+_NUMBER = r"[-+]?([0-9]+|[1-9][0-9]{0,2}(,[0-9]{3})+)(\.[0-9]*)?%?"
+_DECIMAL_COMMA = r"[-+]?([0-9]+|[1-9][0-9]{0,2}(\.[0-9]{3})+)(,[0-9]*)?%?"
 _STAR = "*"
 #: Dates as people write them; of 03/04/2024 the first that reads nearly all texts is taken.
 DATE_FORMATS = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y")
@@ -163,7 +164,13 @@ class TextContents(NamedTuple):
 
     distinct: int
     kind: Literal[
-        "numbers", "numbers as people write them", "numbers with points", "dates", "numbers and others", "texts"
+        "numbers",
+        "numbers as people write them",
+        "numbers with points",
+        "numbers with a decimal comma",
+        "dates",
+        "numbers and others",
+        "texts",
     ]
     #: How dates are written, empty as in ISO 8601.
     date_format: str = ""
@@ -189,6 +196,8 @@ def _contents(counts: dict[str, Any]) -> TextContents:
         return TextContents(distinct, "numbers")
     if counts["shown"] == texts:
         return TextContents(distinct, "numbers as people write them")
+    if counts["commas"] == texts:
+        return TextContents(distinct, "numbers with a decimal comma")
     if counts["times"] >= _MOSTLY * texts:
         return TextContents(distinct, "dates")
     for number, written in enumerate(DATE_FORMATS):
@@ -219,6 +228,7 @@ def _counts_sql(number: int) -> str:
         "texts": f"count({name})",
         "plain": f"count(TRY_CAST({name} AS DOUBLE))",
         "shown": f"count(*) FILTER (regexp_full_match(trim({name}), {sqltext.string(_NUMBER)}))",
+        "commas": f"count(*) FILTER (regexp_full_match(trim({name}), {sqltext.string(_DECIMAL_COMMA)}))",
         "dotted": f"count(*) FILTER (regexp_full_match({name}, '-?[1-9][0-9]{{0,2}}(\\.[0-9]{{3}})+'))",
         "short": f"count(*) FILTER (regexp_full_match({name}, '-?[0-9]{{1,3}}'))",
         "coded": f"count(*) FILTER (regexp_full_match({name}, '0[0-9]+'))",
@@ -240,6 +250,8 @@ def _judged(candidate: FeatureSuggestion, contents: TextContents) -> FeatureSugg
             return _as(found, "numbers as texts", (f"{number_written(sql)}::DOUBLE",))
         case "numbers with points":
             return _as(found, "numbers with a point after each thousand", (f"replace({sql}, '.', '')::DOUBLE",))
+        case "numbers with a decimal comma":
+            return _as(found, "numbers with a decimal comma", (f"{decimal_comma_written(sql)}::DOUBLE",))
         case "dates":
             return _as(found, "dates as texts", _of_type(date_written(sql, contents), "DATE"))
         case "numbers and others":
@@ -256,8 +268,13 @@ def date_written(sql: str, contents: TextContents) -> str:
 
 
 def number_written(sql: str) -> str:
-    """Return SQL that takes the commas and the percent sign out of a number as people write it."""
-    return f"replace(replace({sql}, ',', ''), '%', '')"
+    """Return SQL that takes the commas after thousands, and no others, and the percent sign out of a number."""
+    return f"replace(regexp_replace({sql}, ',([0-9]{{3}})\\b', '\\1', 'g'), '%', '')"
+
+
+def decimal_comma_written(sql: str) -> str:
+    """Return SQL that writes 1.234,5% as 1234.5."""
+    return f"replace(replace(replace({sql}, '.', ''), ',', '.'), '%', '')"
 
 
 def _as(candidate: FeatureSuggestion, what: str, instead: tuple[str, ...]) -> FeatureSuggestion:

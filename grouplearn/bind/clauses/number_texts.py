@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from grouplearn.sqltext import literal
 
 _NUMBER = re.compile(r"\s*[-+]?[$€£]?\s*\d[\d,' ]*(\.\d+)?\s*[%$€£]?\s*")
-_THOUSANDS = re.compile(r"[^,]*\d(,\d{3})+(\.\d+)?\D*")
+_THOUSANDS = re.compile(r"[^,\d]*[1-9]\d{0,2}(,\d{3})+(\.\d+)?\D*")
 _SIGNS = re.compile(r"[%$€£,]")
 #: The share of texts that are numbers where the others mean that there is none.
 _MOST = 0.9

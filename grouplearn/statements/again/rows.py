@@ -122,7 +122,9 @@ class RowsToRefresh:
             return
         if known.calibrate is not None:
             message = "the probabilities are calibrated on held-out rows, and those of a model that goes on are others"
-            raise self.stored.refusal(message, "REFRESH MODEL without FROM and SINCE reads all rows, and calibrates anew.")
+            raise self.stored.refusal(
+                message, "REFRESH MODEL without FROM and SINCE reads all rows, and calibrates anew."
+            )
         if self.source is not None:
             return
         message = (
