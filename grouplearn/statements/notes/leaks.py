@@ -67,12 +67,17 @@ def _column(rows: Dataset, item: Item) -> FloatArray:
 
 
 def _score(values: FloatArray, label: FloatArray, item: Item, n_classes: int) -> float:
-    """Return how well a feature alone predicts the label, a number or a class: 1 for exactly."""
-    known = np.isfinite(values) & np.isfinite(label)
+    """Return how well a feature alone, or that it is missing, predicts the label, a number or a class: 1 for exactly."""
+    labelled = np.isfinite(label)
+    values, label = values[labelled], label[labelled]
+    if label.size < _FEWEST or np.ptp(label) == 0:
+        return 0.0
+    known = np.isfinite(values)
+    missing = _score_by_value(known.astype(np.float64), label, n_classes)
     values, label = values[known], label[known]
     if values.size < max(_FEWEST, known.size / 2) or np.ptp(values) == 0 or np.ptp(label) == 0:
-        return 0.0
-    scores = [_score_by_value(values, label, n_classes)]
+        return missing
+    scores = [missing, _score_by_value(values, label, n_classes)]
     if item.kind == "numeric" and not n_classes:
         scores.append(float(np.corrcoef(values, label)[0, 1] ** 2))
     if item.kind == "numeric" and n_classes == 2:
