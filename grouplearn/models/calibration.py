@@ -67,11 +67,11 @@ def _logistic(s: FloatArray) -> FloatArray:
 def _isotonic(p: FloatArray, is_second: npt.NDArray[np.bool_], weight: FloatArray) -> Calibration:
     x, place = np.unique(p, return_inverse=True)
     second = np.bincount(place, weight * is_second)
-    weight = np.bincount(place, weight)
+    total = np.bincount(place, weight).astype(np.float64)
     means: list[float] = []
     weights: list[float] = []
     counts: list[int] = []
-    for mean, own in zip((second / weight).tolist(), weight.tolist(), strict=True):
+    for mean, own in zip((second / total).tolist(), total.tolist(), strict=True):
         count = 1
         while means and means[-1] >= mean:
             before = weights.pop()
