@@ -161,6 +161,8 @@ def carried_out(path: Path, *statements: str) -> str | None:
     except (Error, duckdb.Error, KeyboardInterrupt):
         pass
     except BaseException as error:
+        if interrupted and str(error) == "Query interrupted":  # how DuckDB says it of a query that ran just then
+            return None
         return f"{type(error).__name__}: {str(error)[:300]} after {time.monotonic() - began:.1f} s"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
