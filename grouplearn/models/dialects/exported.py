@@ -92,7 +92,7 @@ class ExportedModel:
 
     @property
     def database(self) -> Database:
-        """Where it goes."""
+        """The database that will predict with it."""
         return self.query.database
 
     def name(self, suffix: str) -> str:

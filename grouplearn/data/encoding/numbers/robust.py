@@ -18,7 +18,7 @@ from grouplearn.kernels.spreads import Spreads
 class Robust(Scaled):
     """Minus the median, divided by the third minus the first quartile, as scikit-learn's ``RobustScaler``.
 
-    Where the quartiles are equal it is minus the median alone.
+    If both quartiles are equal, the median is subtracted and nothing is divided.
     """
 
     name: ClassVar[str] = "robust"
