@@ -12,9 +12,8 @@ LONGEST_TYPE = 1 << 19
 #: Limits of catalog text that a parser may read: DuckDB's stack overflows at some 16,000 nested operators or 32,000 sources
 #: in FROM; parentheses in FROM take time cubic in their depth.
 _MOST_CHARACTERS, _MOST_TOKENS, _MOST_WORDS, _MOST_LEVELS = 1 << 20, 20_000, 4_000, 100
-#: Without any of these, quotes mean what they look like: dollar-quoted text, text with backslashes, comments.
-_UNCLEAR = re.compile(r"\$[^$]*\$|[eE]'|--|/\*")
-_QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*\"""")
+#: Quoted text and names, and what makes later quotes mean something else: dollar-quoted text, text with backslashes, comments.
+_QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|(?P<unclear>\$[^$]*\$|[eE]'|--|/\*)""")
 #: For DuckDB only ASCII digits cannot begin a name.
 _TOKEN = re.compile(r"(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<word>[^\W0-9]\w*|[^\w\s,])|[0-9]+(?:\.[0-9]+)?|,")
 #: Most tokens of all expressions of a model together: DuckDB's tree is 25 times their size.
@@ -34,7 +33,7 @@ def excess(text: str, within: int = 0) -> str | None:
     """
     if len(text) > _MOST_CHARACTERS:
         return f"is too long: more than {_MOST_CHARACTERS:,} characters"
-    clear = _UNCLEAR.search(text) is None
+    clear = not any(found["unclear"] for found in _QUOTED.finditer(text))
     if clear:
         text = _QUOTED.sub(lambda found: " 0 " if found[0][0] == "'" else " q ", text)
     count, words, level = 0, 4 * within, within
