@@ -43,7 +43,8 @@ class Database:
       or beside others that are left out at the end (``except``).
     - ``order``: what a row is numbered by; ``stays``: a query that reads rows twice sees the same numbers.
     - ``types``: its types, where those of sqlglot hold less.
-    - ``begin`` and ``end`` of a script, ``table`` after a table's columns, ``settings`` after a query.
+    - ``begin`` and ``end`` of a script, ``table`` after a table's columns, ``filled``: a statement after the rows of a table
+      ``{}``, ``settings`` after a query.
     - ``hexadecimal``: the number of 8 hexadecimal digits ``{}``, as a whole number of 64 bits.
     - ``times``: parts of a time ``{}`` that databases call differently, by DuckDB's name, and the days since 1970-01-01.
     - ``longest``: most bytes of a name. ``rounds``: it casts to whole and to single-precision numbers as DuckDB does.
@@ -62,6 +63,7 @@ class Database:
     begin: str = ""
     end: str = ""
     table: str = ""
+    filled: str = ""
     settings: str = ""
     longest: int = 255
     rounds: bool = False
@@ -92,6 +94,8 @@ DATABASES: Mapping[str, Database] = {
             stays=True,
             begin="BEGIN;\n",
             end="COMMIT;\n",
+            # It guesses 1,000 rows or more in a table that it has not analyzed, and compiles the query for a minute.
+            filled="ANALYZE {};\n",
             longest=63,
             rounds=True,
         ),

@@ -105,6 +105,7 @@ def statements(table: PlainTable, database: Database) -> Iterator[str]:
             batch = []
     if batch:
         yield _insert(name, batch)
+    yield database.filled.format(name)
 
 
 def _insert(name: str, rows: Sequence[str]) -> str:

@@ -6,12 +6,14 @@ INSERT INTO "m_groups" VALUES
 (1, 0, 1, 0.0, 0.0, NULL, NULL, 0.0, 0.0, NULL, NULL),
 (2, 0, 2, 0.0, 0.0, 0, NULL, 0.0, 0.0, NULL, NULL),
 (3, 1, NULL, 0.0, 0.0, 0, NULL, 0.0, 0.0, NULL, NULL);
+ANALYZE "m_groups";
 CREATE TABLE "m_item_2" ("group_id" BIGINT, "value" TEXT, "place" BIGINT);
 INSERT INTO "m_item_2" VALUES
 (0, 'a', 0),
 (1, 'b''c', 0),
 (3, 'a', 1),
 (3, 'b''c', 2);
+ANALYZE "m_item_2";
 CREATE TABLE "m_item_5" ("group_id" BIGINT, "value" TEXT, "place" BIGINT);
 INSERT INTO "m_item_5" VALUES
 (0, 'a & 0', 0),
@@ -34,12 +36,14 @@ INSERT INTO "m_item_5" VALUES
 (3, 'b''c & 2', 7),
 (3, 'b''c & 3', 8),
 (3, 'b''c & 4', 9);
+ANALYZE "m_item_5";
 CREATE TABLE "m_weights" ("group_id" BIGINT, "unit" BIGINT, "bias" DOUBLE PRECISION, "weight_1" DOUBLE PRECISION, "cells_2" BIGINT, "cells_3" BIGINT, "weight_4" DOUBLE PRECISION, "cells_5" BIGINT);
 INSERT INTO "m_weights" VALUES
 (0, 0, 0.0, 0.0, 0, 1, 0.0, 5),
 (1, 0, 0.0, 0.0, 10, 11, 0.0, 15),
 (2, 0, 0.0, 0.0, 20, 21, 0.0, 25),
 (3, 0, 0.0, 0.0, 25, 28, 0.0, 32);
+ANALYZE "m_weights";
 CREATE TABLE "m_category_weights" ("cell" BIGINT, "weight" DOUBLE PRECISION);
 INSERT INTO "m_category_weights" VALUES
 (0, 0.0),
@@ -84,6 +88,7 @@ INSERT INTO "m_category_weights" VALUES
 (39, 0.0),
 (40, 0.0),
 (41, 0.0);
+ANALYZE "m_category_weights";
 CREATE VIEW "m_predictions" AS
 WITH "rows" AS (
   SELECT
