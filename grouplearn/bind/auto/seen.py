@@ -12,8 +12,6 @@ from grouplearn.bind.clauses.feature_advice import (
     TextContents,
     as_written,
     date_written,
-    decimal_comma_written,
-    number_written,
     text_contents,
 )
 from grouplearn.bind.sql.checker import SqlChecker
@@ -22,6 +20,11 @@ from grouplearn.parser.statements import Sql
 
 #: Texts that are numbers are categories as long as there are at most so many.
 FEW = 20
+_MEANT = {
+    "numbers with points": "numbers with a point after each thousand",
+    "numbers with a decimal comma": "numbers with a decimal comma",
+}
+_OR_MISSING = " (missing where '-' or the like)"
 #: Columns of one query: DuckDB's planning time grows with their square.
 _TOGETHER = 200
 
@@ -164,15 +167,8 @@ def _meant(column: SeenColumn, contents: TextContents) -> SeenColumn:
     if contents.kind == "dates":
         written = date_written(text, contents) if contents.date_format else f"TRY_CAST({text} AS TIMESTAMP)"
         return SeenColumn(column.name, Sql(written, span), "TIMESTAMP", meant="dates")
-    if contents.kind == "numbers with points":
-        written = f"replace({text}, '.', '')"
-        meant = "numbers with a point after each thousand"
-    elif contents.kind == "numbers with a decimal comma":
-        written, meant = decimal_comma_written(text), "numbers with a decimal comma"
-    else:
-        written = number_written(text) if contents.kind == "numbers as people write them" else text
-        meant = "numbers"
-    return SeenColumn(column.name, Sql(f"TRY_CAST({written} AS DOUBLE)", span), "DOUBLE", meant=meant)
+    meant = _MEANT.get(contents.kind, "numbers") + (_OR_MISSING if contents.missing else "")
+    return SeenColumn(column.name, Sql(f"TRY_CAST({contents.number_sql(text)} AS DOUBLE)", span), "DOUBLE", meant=meant)
 
 
 def _with_elements(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from grouplearn import sqltext
+from grouplearn.bind.clauses.number_texts import MISSING, SIGNS, WITH_COMMA, WITH_POINT, number_sql
 from grouplearn.bind.sql.builtins import keywords
 from grouplearn.bind.sql.checker import SqlChecker
 from grouplearn.data.encoding import types
@@ -26,9 +27,6 @@ _LOOKED_AT, _MOSTLY = 100_000, 0.9
 _DESCRIBED = 20
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*", re.IGNORECASE)
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
-#: Numbers with a comma after each thousand, and with a decimal comma, with or without a percent sign.
-_NUMBER = r"[-+]?([0-9]+|[1-9][0-9]{0,2}(,[0-9]{3})+)(\.[0-9]*)?%?"
-_DECIMAL_COMMA = r"[-+]?([0-9]+|[1-9][0-9]{0,2}(\.[0-9]{3})+)(,[0-9]*)?%?"
 _STAR = "*"
 #: Dates as people write them; of 03/04/2024 the first that reads nearly all texts is taken.
 DATE_FORMATS = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y")
@@ -159,21 +157,36 @@ def as_written(name: str) -> str:
     return name if plain else sqltext.identifier(name)
 
 
+TextKind = Literal[
+    "numbers",
+    "numbers as people write them",
+    "numbers with points",
+    "numbers with a decimal comma",
+    "dates",
+    "numbers and others",
+    "texts",
+]
+
+
 class TextContents(NamedTuple):
-    """What texts are: how many different ones, and whether they are numbers or dates."""
+    """What texts are: how many different ones, and whether those that stand for no missing value are numbers or dates."""
 
     distinct: int
-    kind: Literal[
-        "numbers",
-        "numbers as people write them",
-        "numbers with points",
-        "numbers with a decimal comma",
-        "dates",
-        "numbers and others",
-        "texts",
-    ]
+    kind: TextKind
     #: How dates are written, empty as in ISO 8601.
     date_format: str = ""
+    #: Their signs of money, percents and thousands that are neither point nor comma.
+    signs: str = ""
+    #: Whether some stand for a missing value.
+    missing: bool = False
+
+    def number_sql(self, sql: str) -> str:
+        """Return SQL of the text of a number as SQL reads it."""
+        if self.kind == "numbers with points":
+            return f"replace({sql}, '.', '')"
+        commas = self.kind == "numbers as people write them"
+        decimal_comma = self.kind == "numbers with a decimal comma"
+        return number_sql(sql, commas=commas, decimal_comma=decimal_comma, signs=self.signs)
 
 
 def text_contents(checker: SqlChecker, source: Sequence[str | Sql], texts: Sequence[Sql]) -> list[TextContents]:
@@ -181,29 +194,39 @@ def text_contents(checker: SqlChecker, source: Sequence[str | Sql], texts: Seque
     columns: list[str | Sql] = []
     for number, each in enumerate(texts):
         columns += [", CAST((" if number else "CAST((", each, f"\n) AS VARCHAR) AS t{number}"]
-    counted = ", ".join(map(_counts_sql, range(len(texts))))
-    found = checker.rows(f"SELECT {counted} FROM (SELECT", *columns, *source, f"LIMIT {_LOOKED_AT})")[0]
+    every = range(len(texts))
+    missing = ", ".join(map(sqltext.string, MISSING))
+    known = ", ".join(f"CASE WHEN lower(trim(t{i})) NOT IN ({missing}) THEN t{i} END AS k{i}" for i in every)
+    counted = ", ".join(map(_counts_sql, every))
+    some = f"FROM (SELECT *, {known} FROM (SELECT"
+    found = checker.rows(f"SELECT {counted} {some}", *columns, *source, f"LIMIT {_LOOKED_AT}))")[0]
     return [_contents(counts) for counts in found]
 
 
 def _contents(counts: dict[str, Any]) -> TextContents:
-    distinct, texts = counts["distinct_texts"], counts["texts"]
+    kind, date_format = _kind(counts)
+    return TextContents(counts["distinct_texts"], kind, date_format, counts["signs"] or "", bool(counts["missing"]))
+
+
+def _kind(counts: dict[str, Any]) -> tuple[TextKind, str]:
+    """Return what texts are, and how they are written where they are dates."""
+    texts = counts["texts"]
     if counts["coded"] or not texts:
-        return TextContents(distinct, "texts")
+        return "texts", ""
     if counts["dotted"] and counts["dotted"] + counts["short"] == texts:
-        return TextContents(distinct, "numbers with points")
+        return "numbers with points", ""
     if counts["plain"] == texts:
-        return TextContents(distinct, "numbers")
+        return "numbers", ""
     if counts["shown"] == texts:
-        return TextContents(distinct, "numbers as people write them")
+        return "numbers as people write them", ""
     if counts["commas"] == texts:
-        return TextContents(distinct, "numbers with a decimal comma")
+        return "numbers with a decimal comma", ""
     if counts["times"] >= _MOSTLY * texts:
-        return TextContents(distinct, "dates")
+        return "dates", ""
     for number, written in enumerate(DATE_FORMATS):
         if counts[f"times{number}"] >= _MOSTLY * texts:
-            return TextContents(distinct, "dates", written)
-    return TextContents(distinct, "numbers and others" if counts["plain"] >= _MOSTLY * texts else "texts")
+            return "dates", written
+    return "numbers and others" if counts["plain"] >= _MOSTLY * texts else "texts", ""
 
 
 def _with_texts(
@@ -222,13 +245,16 @@ def _with_texts(
 
 
 def _counts_sql(number: int) -> str:
-    name = f"t{number}"
+    text, name = f"t{number}", f"k{number}"
+    signs = f"regexp_extract_all(trim({name}), {sqltext.string(SIGNS)})"
     counts = {
-        "distinct_texts": f"count(DISTINCT {types.uncollated(name, 'VARCHAR')})",
+        "distinct_texts": f"count(DISTINCT {types.uncollated(text, 'VARCHAR')})",
+        "missing": f"count({text}) - count({name})",
         "texts": f"count({name})",
         "plain": f"count(TRY_CAST({name} AS DOUBLE))",
-        "shown": f"count(*) FILTER (regexp_full_match(trim({name}), {sqltext.string(_NUMBER)}))",
-        "commas": f"count(*) FILTER (regexp_full_match(trim({name}), {sqltext.string(_DECIMAL_COMMA)}))",
+        "shown": f"count(*) FILTER (regexp_full_match({name}, {sqltext.string(WITH_POINT)}))",
+        "commas": f"count(*) FILTER (regexp_full_match({name}, {sqltext.string(WITH_COMMA)}))",
+        "signs": f"array_to_string(list_sort(list_distinct(flatten(list({signs})))), '')",
         "dotted": f"count(*) FILTER (regexp_full_match({name}, '-?[1-9][0-9]{{0,2}}(\\.[0-9]{{3}})+'))",
         "short": f"count(*) FILTER (regexp_full_match({name}, '-?[0-9]{{1,3}}'))",
         "coded": f"count(*) FILTER (regexp_full_match({name}, '0[0-9]+'))",
@@ -243,15 +269,16 @@ def _judged(candidate: FeatureSuggestion, contents: TextContents) -> FeatureSugg
         return candidate
     found = candidate if candidate.why is not None else many_texts(candidate, contents.distinct)
     sql = _written(candidate.sql)
+    number = contents.number_sql(sql)
+    shown = _cast(number) if number == sql else number
+    number = f"TRY_CAST({number} AS DOUBLE)" if contents.missing else f"{shown}::DOUBLE"
     match contents.kind:
-        case "numbers":
-            return _as(found, "numbers as texts", (f"{_cast(sql)}::DOUBLE",))
-        case "numbers as people write them":
-            return _as(found, "numbers as texts", (f"{number_written(sql)}::DOUBLE",))
+        case "numbers" | "numbers as people write them":
+            return _as(found, "numbers as texts", (number,))
         case "numbers with points":
-            return _as(found, "numbers with a point after each thousand", (f"replace({sql}, '.', '')::DOUBLE",))
+            return _as(found, "numbers with a point after each thousand", (number,))
         case "numbers with a decimal comma":
-            return _as(found, "numbers with a decimal comma", (f"{decimal_comma_written(sql)}::DOUBLE",))
+            return _as(found, "numbers with a decimal comma", (number,))
         case "dates":
             return _as(found, "dates as texts", _of_type(date_written(sql, contents), "DATE"))
         case "numbers and others":
@@ -264,17 +291,7 @@ def date_written(sql: str, contents: TextContents) -> str:
     """Return SQL of the timestamp that a text is."""
     if contents.date_format:
         return f"try_strptime({sql}, {sqltext.string(contents.date_format)})"
-    return f"{_cast(sql)}::TIMESTAMP"
-
-
-def number_written(sql: str) -> str:
-    """Return SQL that takes the commas after thousands, and no others, and the percent sign out of a number."""
-    return f"replace(regexp_replace({sql}, ',([0-9]{{3}})\\b', '\\1', 'g'), '%', '')"
-
-
-def decimal_comma_written(sql: str) -> str:
-    """Return SQL that writes 1.234,5% as 1234.5."""
-    return f"replace(replace(replace({sql}, '.', ''), ',', '.'), '%', '')"
+    return f"TRY_CAST({sql} AS TIMESTAMP)" if contents.missing else f"{_cast(sql)}::TIMESTAMP"
 
 
 def _as(candidate: FeatureSuggestion, what: str, instead: tuple[str, ...]) -> FeatureSuggestion:

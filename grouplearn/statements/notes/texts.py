@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from grouplearn.bind.clauses.number_texts import cast_of_numbers, signed
+from grouplearn.bind.clauses.number_texts import cast_of_numbers, is_missing, signed
 from grouplearn.catalog.records import ModelDefinition
 from grouplearn.data.encoding import types
 from grouplearn.learners.series.panel import OWN
@@ -20,8 +20,6 @@ _MOST_COMPARED = 100_000
 #: A value of a list as DuckDB writes it, in quotes or not.
 _VALUE = re.compile(r"(?:^\[|, )(?:'((?:\\.|[^'\\])*)'|([^,\]]*))")
 _PLAIN = re.compile(r"[^\W\d]\w*")
-#: What files have in place of a missing value.
-_MISSING = frozenset(("", "na", "n/a", "nan", "null", "-", "?"))
 #: So many whole numbers may be names of classes: stars, grades, weekdays.
 _FEW_CLASSES = 10
 
@@ -41,7 +39,7 @@ def missing_as_class(definition: ModelDefinition) -> Iterator[str]:
     """Yield the note on a class that is a text in place of a missing value."""
     if definition.target_sql is not None and definition.label_type == "VARCHAR":
         for each in definition.classes:
-            if each.strip().casefold() in _MISSING:
+            if is_missing(each):
                 skipped = f"PREDICT nullif({definition.target_sql.strip()}, {literal(each)})"
                 yield f"class {_shown(each)} looks like a missing value: {skipped} skips its rows"
 
