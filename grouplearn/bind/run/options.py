@@ -427,6 +427,15 @@ def bind_hyperparameter(
     return resolved(checker, learner, name, constant, value)
 
 
+#: What other tools call an option, and a statement has a clause for.
+_OF_CLAUSES = {
+    **dict.fromkeys(("validate", "validation", "test_size", "holdout"), "VALIDATE SAMPLE 20%"),
+    **dict.fromkeys(("folds", "cv", "n_splits"), "VALIDATE FOLDS 5"),
+    **dict.fromkeys(("metric", "scoring", "optimize"), "OPTIMIZE rmse"),
+    **dict.fromkeys(("features", "exclude"), "FEATURES AUTO EXCEPT (a)"),
+}
+
+
 def check_parameter(checker: SqlChecker, learner: Learner, name: Name, also: tuple[str, ...] = ()) -> None:
     """Raise unless ``name`` is a hyperparameter of the learner."""
     parameters = [parameter.name for parameter in learner.declaration.hyperparameters]
@@ -444,6 +453,8 @@ def check_parameter(checker: SqlChecker, learner: Learner, name: Name, also: tup
     hint = ways.of_another(learner, name.value.casefold()) or did_you_mean(name.value, [*parameters, *also])
     if name.value.casefold() == "threshold" and learner.declaration.classifies:
         hint = "Predictions take it: FROM m_predict(t, threshold := 0.3)."
+    if clause := _OF_CLAUSES.get(name.value.casefold()):
+        hint = f"It is a clause of its own: {clause}."
     raise checker.error(message, name.span, hint)
 
 

@@ -26,6 +26,8 @@ _OF_DATABASE = re.compile(
 _WRONG_ARGUMENTS = re.compile(
     r"Macro (\w+_predict)\(\) does not support the supplied arguments.*\n\t\1\((.*)\)", re.DOTALL
 )
+_SEVERAL_FIT = re.compile(r"Macro (\w+)\(\) has multiple overloads.*\n\t\1\(src, (?!database)(\w+)", re.DOTALL)
+_MISSING = re.compile(r'(?:Table Function|Table) with name "?(\w+)"? does not exist!')
 _NAMED = re.compile(r"(\w+)\s*(?::=|=>)")
 
 # Errors of our functions, as DuckDB hands them on; that of ON MISSING GROUP ERROR is its own, as it is where a macro predicts.
@@ -59,7 +61,8 @@ def errors_with_hints(query: Any, connection: duckdb.DuckDBPyConnection) -> Iter
                 raise meant from None
         raise
     except duckdb.CatalogException as error:  # SHOW MODELZ is DuckDB's, about a table
-        if isinstance(query, str) and (hint := _hint_of_database(query, str(error))):
+        hint = _hint_of_database(query, str(error)) if isinstance(query, str) else None
+        if hint := hint or _hint_of_missing(str(error), connection):
             raise duckdb.CatalogException(f"{error}\n\nHint: {hint}") from None
         for _, meant in _misspelt(query):
             if meant.span is not None and query[meant.span.start : meant.span.end] in str(error):
@@ -100,6 +103,25 @@ def _hint_of_database(query: str, error: str) -> str | None:
     return f"Name the database that has the model's tables: {macro[0]}(..., database := {literal(database)})."
 
 
+def _hint_of_missing(error: str, connection: duckdb.DuckDBPyConnection) -> str | None:
+    """Return what is there in place of a view or function that models have, and that of the name does not."""
+    from grouplearn.catalog.views import comments, macro_comments
+
+    found = _MISSING.search(error)
+    suffixes = (*comments(), *macro_comments())
+    suffix = next((each for each in suffixes if each and found and found[1].endswith(each)), None)
+    if found is None or suffix is None:
+        return None
+    model = found[1].removesuffix(suffix)
+    try:
+        known = model in [
+            row[0] for row in connection.cursor().execute("SELECT view_name FROM duckdb_views()").fetchall()
+        ]
+    except duckdb.Error:
+        return None
+    return f"Model {model} has none: SHOW FUNCTIONS OF {model} lists what it has." if known else None
+
+
 def _hint_of_macro(query: str, error: str) -> str | None:
     """Return what a model's macro takes, where it was given something else."""
     if "cannot contain subqueries" in error and (macro := _PREDICTS_QUERY.search(query)):
@@ -110,6 +132,8 @@ def _hint_of_macro(query: str, error: str) -> str | None:
         if macro is not None:
             called = f"{macro[1]}({literal(beside[1])})"
             return f"Beside the table itself, give its name (no alias) in single quotes: {called}."
+    if several := _SEVERAL_FIT.search(error):
+        return f"Name what is given beside the table: {several[1]}(t, {several[2]} := ...)."
     if wrong := _WRONG_ARGUMENTS.search(error):
         return _hint_of_parameter(query, wrong[1], _NAMED.findall(wrong[2]))
     return None
