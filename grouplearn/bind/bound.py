@@ -81,18 +81,20 @@ class Series:
 @dataclass(frozen=True, slots=True)
 class AutoFeatures:
     """FEATURES with the items that AUTO stands for, what was left out, ``id (an id)``, and which texts are read as something
-    else, ``amount as numbers``; empty if nothing."""
+    else, ``amount as numbers``; empty if nothing. ``copies``: how many rows are copies of others, ``20 of 400``."""
 
     features: tuple[Feature, ...]
     left_out: str = ""
     meant: str = ""
+    copies: str = ""
 
     @property
     def notes(self) -> tuple[str, ...]:
         """The notes of the result."""
         reads = (f"AUTO reads the texts of {self.meant}",) if self.meant else ()
         leaves = (f"AUTO leaves out {self.left_out}: FEATURES names what to learn from",) if self.left_out else ()
-        return (*reads, *leaves)
+        told = f"{self.copies} rows are copies of others, and judge a model that has learned from them: SELECT DISTINCT"
+        return (*((told,) if self.copies else ()), *reads, *leaves)
 
 
 @dataclass(frozen=True, slots=True)

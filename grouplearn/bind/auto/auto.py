@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from grouplearn import sqltext
 from grouplearn.bind.auto.choice import Taste, chosen, features, shown
-from grouplearn.bind.auto.seen import SeenColumn, SeenRows, fields_of, seen
+from grouplearn.bind.auto.seen import SeenColumn, SeenRows, copies, fields_of, may_have_copies, seen
 from grouplearn.bind.bound import AutoFeatures, BoundTarget
 from grouplearn.bind.clauses.feature_advice import NONE_LEFT, as_written
 from grouplearn.bind.clauses.search import searched
@@ -49,6 +49,7 @@ class AutoBinder:
         auto, *twice = [feature for feature in written if feature.is_auto]
         if twice:
             raise self._checker.error("AUTO stands for all columns, and is given twice", twice[0].span)
+        others = list(others)
         rows = self._seen(self._kept(auto, columns, others), auto, target, keys)
         items, left = chosen(rows, self._taste)
         if not items:
@@ -57,7 +58,10 @@ class AutoBinder:
         place = written.index(auto)
         found = (*written[:place], *features(items, auto.span), *written[place + 1 :])
         meant = ", ".join(f"{as_written(column.name)} as {column.meant}" for column in rows.columns if column.meant)
-        return AutoFeatures(found, shown(left), meant)
+        if any(column.says_missing for column in rows.columns):
+            meant += ", '-' and the like as missing"
+        every = [*columns, *others] if may_have_copies(rows) else []
+        return AutoFeatures(found, shown(left), meant, copies(self._checker, self._source, every) if every else "")
 
     def _seen(
         self, columns: Sequence[Column], feature: Feature, target: BoundTarget | None, keys: Sequence[Sql]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 from grouplearn import sqltext
 from grouplearn.bind.bound import BoundTarget
 from grouplearn.bind.clauses.feature_advice import (
+    LOOKED_AT,
     TextContents,
     as_written,
     date_written,
     text_contents,
 )
-from grouplearn.bind.sql.checker import SqlChecker
+from grouplearn.bind.sql.checker import Column, SqlChecker
 from grouplearn.data.encoding import types
 from grouplearn.parser.statements import Sql
 
@@ -24,7 +26,11 @@ _MEANT = {
     "numbers with points": "numbers with a point after each thousand",
     "numbers with a decimal comma": "numbers with a decimal comma",
 }
-_OR_MISSING = " (missing where '-' or the like)"
+#: Equal rows are copies where there are so many times more combinations of values than rows, and one column alone has at
+#: most so many times fewer.
+_BY_CHANCE = 10
+#: A larger share of copies is noted.
+_FEW_COPIES = 0.01
 #: Columns of one query: DuckDB's planning time grows with their square.
 _TOGETHER = 200
 
@@ -37,7 +43,8 @@ class SeenColumn:
     (DuckDB's estimate; of a list its elements), ``length`` the characters of an average text. ``constant``: all known values
     are equal. ``is_label``: it is equal to the label in every row. ``any_nan``: some numbers are infinite or NaN. ``days`` is
     the number of days between the first and the last time, ``has_hours``: some times are not midnight. ``lengths`` are those of
-    the shortest and the longest list, array or BLOB. ``meant``: what texts are taken for, empty if for texts.
+    the shortest and the longest list, array or BLOB. ``meant``: what texts are taken for, empty if for texts;
+    ``says_missing``: some say that a value is missing.
     """
 
     name: str
@@ -53,6 +60,7 @@ class SeenColumn:
     has_hours: bool = False
     lengths: tuple[int, int] = (0, 0)
     meant: str = ""
+    says_missing: bool = False
 
     @property
     def is_column(self) -> bool:
@@ -84,6 +92,22 @@ def seen(
         return found
     again = {each.name: each for each in _counted(checker, source, changed, target, ()).columns}
     return replace(found, columns=tuple(again.get(each.name, each) for each in meant))
+
+
+def may_have_copies(rows: SeenRows) -> bool:
+    """Return whether equal rows would be copies: rows whose columns have few values are equal by chance."""
+    distinct = [max(1.0, float(column.distinct)) for column in rows.columns]
+    most, combinations = max(distinct, default=1), math.prod(distinct)
+    return bool(rows.rows and most > rows.rows / _BY_CHANCE and combinations > _BY_CHANCE * rows.rows)
+
+
+def copies(checker: SqlChecker, source: Sequence[str | Sql], columns: Sequence[Column]) -> str:
+    """Return how many of some of the rows have the same values as another in all columns, ``20 of 400``; empty if few."""
+    names = ", ".join(sqltext.identifier(column.name) for column in columns)
+    looked = [f"FROM (SELECT hash({names}) AS h", *source, f"LIMIT {LOOKED_AT})"]
+    found = checker.rows("SELECT {'rows': count(*), 'different': count(DISTINCT h)}", *looked)[0][0]
+    n_copies = found["rows"] - found["different"]
+    return f"{n_copies:,} of {found['rows']:,}" if n_copies > _FEW_COPIES * found["rows"] else ""
 
 
 def _counted(
@@ -167,8 +191,9 @@ def _meant(column: SeenColumn, contents: TextContents) -> SeenColumn:
     if contents.kind == "dates":
         written = date_written(text, contents) if contents.date_format else f"TRY_CAST({text} AS TIMESTAMP)"
         return SeenColumn(column.name, Sql(written, span), "TIMESTAMP", meant="dates")
-    meant = _MEANT.get(contents.kind, "numbers") + (_OR_MISSING if contents.missing else "")
-    return SeenColumn(column.name, Sql(f"TRY_CAST({contents.number_sql(text)} AS DOUBLE)", span), "DOUBLE", meant=meant)
+    number = Sql(f"TRY_CAST({contents.number_sql(text)} AS DOUBLE)", span)
+    meant = _MEANT.get(contents.kind, "numbers")
+    return SeenColumn(column.name, number, "DOUBLE", meant=meant, says_missing=contents.missing)
 
 
 def _with_elements(

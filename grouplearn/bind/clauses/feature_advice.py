@@ -22,7 +22,7 @@ AUTO_ONEHOT_LIMIT = 100
 #: The hint where no column is left.
 NONE_LEFT = "The label, the keys, the time of ORDER BY, the weight and what VALIDATE looks at are none. Name features one by one."
 #: Rows from which a column's texts are judged, and the share of values that are numbers where the rest may be NULL.
-_LOOKED_AT, _MOSTLY = 100_000, 0.9
+LOOKED_AT, _MOSTLY = 100_000, 0.9
 #: Most columns that are described; the clause has all.
 _DESCRIBED = 20
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*", re.IGNORECASE)
@@ -199,7 +199,7 @@ def text_contents(checker: SqlChecker, source: Sequence[str | Sql], texts: Seque
     known = ", ".join(f"CASE WHEN lower(trim(t{i})) NOT IN ({missing}) THEN t{i} END AS k{i}" for i in every)
     counted = ", ".join(map(_counts_sql, every))
     some = f"FROM (SELECT *, {known} FROM (SELECT"
-    found = checker.rows(f"SELECT {counted} {some}", *columns, *source, f"LIMIT {_LOOKED_AT}))")[0]
+    found = checker.rows(f"SELECT {counted} {some}", *columns, *source, f"LIMIT {LOOKED_AT}))")[0]
     return [_contents(counts) for counts in found]
 
 

@@ -7,6 +7,7 @@ from grouplearn.data.encoding.registry import CALLS
 from grouplearn.parser.lexer.cursor import Cursor
 from grouplearn.parser.lexer.tokens import Kind
 from grouplearn.parser.statements import Feature, Name, Option, Sql
+from grouplearn.sqltext import identifier
 
 #: The item whose features are chosen by type and values of each column.
 AUTO = "AUTO"
@@ -41,7 +42,13 @@ def _parse_auto(cursor: Cursor, low: int, high: int) -> Feature:
     columns = []
     for first, last in cursor.items(low + 3, high - 1):
         if last != first + 1 or not cursor.tokens[first].is_identifier:
-            cursor.fail("AUTO EXCEPT takes names of columns", cursor.span(first, last), _COLUMNS)
+            is_words = all(token.is_identifier for token in cursor.tokens[first:last])
+            quoted = (
+                f"Write a name with blanks in double quotes: AUTO EXCEPT ({identifier(cursor.sql(first, last).text)})."
+            )
+            cursor.fail(
+                "AUTO EXCEPT takes names of columns", cursor.span(first, last), quoted if is_words else _COLUMNS
+            )
         columns.append(cursor.name_of(cursor.tokens[first]))
     if not columns:
         cursor.fail("AUTO EXCEPT names no column", cursor.span(low, high), "AUTO alone takes every column.")
