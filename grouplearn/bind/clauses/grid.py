@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calendar import day_name
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ _NONE, _SPARSE = 10, 2
 _FEW = 10
 #: A time is far from the others if it is this many times as far as they are from each other.
 _FAR = 2
+#: The days of a week as bits, and the fewest days in which one that never has a row is no chance.
+_WHOLE_WEEK, _LONG = 127, 56
 #: Days of a month.
 _MONTH = range(28, 32)
 #: Whole numbers that may be dates: years from 1900 to 2099, their format and what they look like.
@@ -42,10 +45,22 @@ class Grid:
             yield dates
         of = ", ".join(f"k{number}" for number in range(len(self.keys)))
         ends = "max(n) FILTER (known) AS last, max(n) FILTER (NOT known) AS unknown"
-        each = f"SELECT max(n) - min(n) + 1 AS steps, count(DISTINCT n) AS n_rows, {ends} FROM ("
-        counts = "sum(steps), sum(n_rows), count(*) FILTER (unknown > last), count(*)"
+        is_daily = self.frequency.unit == "day" and self.frequency.every == 1
+        day = f"isodow({self.frequency.time('n', 'TIMESTAMP')}) - 1" if is_daily else "0"
+        week = f"bit_or(1 << ({day})::INTEGER) AS week"
+        each = f"SELECT max(n) - min(n) + 1 AS steps, count(DISTINCT n) AS n_rows, {ends}, {week} FROM ("
+        closed = f"FILTER (week <> {_WHOLE_WEEK} AND steps >= {_LONG})"
+        counts = f"sum(steps), sum(n_rows), count(*) FILTER (unknown > last), count(*), count(*) {closed}, min(week) {closed}"
         read = (f"SELECT {counts} FROM ({each}", *self._steps(kind), f") GROUP BY {of or 'ALL'})")
-        steps, rows, n_unknown, n_series = self.checker.rows(*read)[0]
+        steps, rows, n_unknown, n_series, n_closed, week = self.checker.rows(*read)[0]
+        if is_daily and n_closed:
+            first = next(name for place, name in enumerate(day_name) if not week >> place & 1)
+            which = (
+                f"{n_closed:,} of {n_series:,} series {'has' if n_closed == 1 else 'have'}"
+                if n_series > 1
+                else "the series has"
+            )
+            yield f"{which} no row on any {first}, which is forecast all the same: add rows of 0 if nothing happens then"
         if n_unknown:
             yield f"at the end of {n_unknown} of {n_series} series, rows without a label count as steps to come"
         if steps is None or steps <= _SPARSE * rows:

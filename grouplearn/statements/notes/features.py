@@ -39,14 +39,15 @@ def unscaled(job: Job, definition: ModelDefinition) -> Iterator[str]:
     """Yield a note on the numbers that vary most and least, where only the largest count for the learner."""
     if not job.trainer.declaration.needs_scaling or job.trainer.declaration.takes_series:
         return
-    items = [entry.item for entry in definition.items if entry.item.kind == "numeric" and entry.item.encoder == "none"]
-    sizes = {item.name: float(np.std(_known(job.dataset.numeric[:_SOME, item.column]))) for item in items}
-    varying = {name: size for name, size in sizes.items() if size > 0}
+    entries = [entry for entry in definition.items if entry.item.kind == "numeric" and entry.item.encoder == "none"]
+    values = {entry.item.name: _known(job.dataset.numeric[:_SOME, entry.item.column]) for entry in entries}
+    varying = {name: size for name, some in values.items() if some.size and (size := float(np.std(some))) > 0}
     if len(varying) > 1:
         most, least = max(varying, key=varying.__getitem__), min(varying, key=varying.__getitem__)
         times = varying[most] / varying[least]
         if times >= _TIMES:
-            advice = f"FEATURES (zscore({most}, {least}, ...)) lets both count"
+            written = {entry.item.name: entry.written for entry in entries}
+            advice = f"FEATURES (zscore({written[most]}, {written[least]}, ...)) lets both count"
             yield f"{most} varies {times:,.0f} times as much as {least}, which hardly counts beside it: {advice}"
 
 

@@ -76,7 +76,7 @@ def _of_series(bound: BoundTrain) -> Iterator[str]:
         season = bound.configs[0].get("season_length")
         seasons = f", seasons of {season} steps" if season != 1 else ""
         steps = f"steps of {bound.series.frequency.words}{seasons}"
-        yield f"{steps}, by the times in {shown_name(bound.series.time.text.strip())}"
+        yield f"{steps}, by the times in {bound.series.time.text.strip()}"
     own = bound.learner.declaration
     if own.needs_many_series and bound.series is not None and not bound.series.keys:
         yield f"{own.name} learned from one series per group, which is little: SERIES BY gives it many"
